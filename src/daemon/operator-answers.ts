@@ -10,7 +10,11 @@ import { API_VERSION, type Diagnosis } from "../observe/status-report.js";
 import { openConnections } from "../tools/explain/connections.js";
 import { legacyObstacles } from "../tools/explain/legacy-obstacles.js";
 import { packetOf, reportOn, reportText, type Sources } from "../tools/explain/packet-report.js";
+import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
 import { isLoopback } from "../node/node-facts.js";
+import { readSysctl } from "../node/packet-settings.js";
+import { readRefusals } from "../proxier/refusal-readings.js";
+import { failingServices } from "./answers/failing-services.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { registerConnectionMetrics } from "../observe/connection-metrics.js";
 import { registerLocalhostMetrics } from "../observe/localhost-metrics.js";
@@ -112,6 +116,14 @@ export class OperatorAnswers {
         return { ...inspection, problems: [...inspection.problems, ...overlapping] };
       },
       kernelEntries: (family) => countKernelEntries(kernel, family),
+      failingServices: () =>
+        failingServices({
+          families: this.#options.families.families,
+          model: proxier.model,
+          refusals: (family) => readRefusals(kernel, family),
+          openConntrack: () => NetlinkConntrack.open(),
+          synSentSeconds: () => readSysctl("net.netfilter.nf_conntrack_tcp_timeout_syn_sent"),
+        }),
       missingFeatures: () => this.#missingFeatures(),
       api: cluster && (() => apiStatus(cluster)),
       ignoredInManifests: manifests && (() => manifests.problems().length),
@@ -144,7 +156,14 @@ export class OperatorAnswers {
     const { clock, serviceCounters, connectionSeries: series } = this.#options;
     const { families } = this.#options.families;
     const { proxier, observation } = this.#parts;
-    const services = new ServiceBoard({ families, proxier, states: this.board, clock, counters: serviceCounters });
+    const services = new ServiceBoard({
+      families,
+      proxier,
+      states: this.board,
+      clock,
+      counters: serviceCounters,
+      readRefusals: (family) => readRefusals(this.#options.kernel, family),
+    });
     const { registry } = observation.metrics;
     if (servesLocalhost(this.#options.config)) registerLocalhostMetrics(registry, proxier.families);
     registerConnectionMetrics(registry, services, { families, series });

@@ -15,6 +15,7 @@ import type { ConntrackFill } from "../node/packet-settings.js";
 import type { Rate } from "../objects/connection-limits.js";
 import type { IpFamily } from "../base/ip.js";
 import type { PortAddresses } from "../model/service-address.js";
+import type { RefusalReason } from "../ruleset/refusals.js";
 
 export const API_VERSION = "nft-proxier.dev/v1";
 
@@ -67,9 +68,13 @@ export interface EndpointStatus {
   readonly localShare: number;
   /** Counted since the endpoint took its place in the service's lists. Absent if endpoints' connections are not counted. */
   readonly connections?: number;
+  /** Connections that it refused, with pauses shorter than a minute. Absent if there are none, or they are not counted. */
+  readonly refused?: number;
   /** Tracked connections, including those not established yet. The command adds them from the kernel's table. */
   readonly open?: number;
   readonly halfOpen?: number;
+  /** Half-open connections that the endpoint has not answered for more than a second. */
+  readonly unanswered?: number;
 }
 
 /** How a service's connections are spread, if its annotations ask for more than random choice and are in effect. */
@@ -135,6 +140,11 @@ export interface ServicePortStatus extends PortAddresses {
   readonly connections?: number;
   /** Between the last two readings. Absent without recent readings. */
   readonly connectionsPerSecond?: number;
+  /**
+   * Packets of refused connections, by reason, counted with pauses shorter than an hour (reason `endpoint`: a minute). Absent if there are none, or
+   * they are not counted.
+   */
+  readonly refusals?: Readonly<Partial<Record<RefusalReason, number>>>;
   readonly state: ServiceState;
   /** Why the port is in this state. Absent if it serves as its objects ask. */
   readonly reason?: string;

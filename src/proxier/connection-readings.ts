@@ -1,8 +1,9 @@
-/** Reads the kernel's connection counters on request, at most once a second. */
+/** Reads the kernel's counters of connections and refusals on request, at most once a second. */
 import type { IpFamily } from "../base/ip.js";
 import { type ConnectionCounts, NOT_COUNTED } from "../ruleset/connection-counts.js";
 import type { FamilyRuleset } from "../ruleset/family-ruleset.js";
 import type { Clock, Table } from "../table/table-exports.js";
+import type { Refusal } from "./refusal-readings.js";
 
 const FRESH_MS = 1000;
 
@@ -20,10 +21,22 @@ export class ConnectionReadings {
   #at: number | undefined;
   #intervalMs: number | undefined;
   #reading: Promise<void> | undefined;
+  readonly #readRefusals: (family: IpFamily) => Promise<readonly Refusal[]>;
+  readonly #refusals = new Map<IpFamily, readonly Refusal[]>();
 
-  constructor(families: readonly CountingFamily[], clock: Clock) {
+  constructor(
+    families: readonly CountingFamily[],
+    clock: Clock,
+    readRefusals: (family: IpFamily) => Promise<readonly Refusal[]>,
+  ) {
     this.#families = families;
     this.#clock = clock;
+    this.#readRefusals = readRefusals;
+  }
+
+  /** The refused connections as of the last reading. */
+  refusals(family: IpFamily): readonly Refusal[] {
+    return this.#refusals.get(family) ?? [];
   }
 
   /** Time between the last two readings. Undefined if there were none. */
@@ -49,7 +62,10 @@ export class ConnectionReadings {
 
   async #read(): Promise<void> {
     const at = this.#clock.now();
-    await Promise.all(this.#families.map(({ table }) => table.readCounters()));
+    await Promise.all([
+      ...this.#families.map(({ table }) => table.readCounters()),
+      ...this.#families.map(async ({ family }) => this.#refusals.set(family, await this.#readRefusals(family))),
+    ]);
     this.#intervalMs = this.#at === undefined ? undefined : at - this.#at;
     this.#at = at;
   }

@@ -4,6 +4,7 @@ import type { ElementSet, FieldType, SetSpec, TableDeclarations } from "../table
 import { unpackNumber } from "./key-packer.js";
 import { isBySource, hasAffinity, SHARDS } from "./list-values.js";
 import { endpointsName, SetName } from "./names.js";
+import { declareRefusals } from "./refusals.js";
 import type { ServiceCounters } from "./service-counters.js";
 
 type Role = keyof typeof SetName;
@@ -139,6 +140,7 @@ export function setSpecs(
 
 /** Declares all sets that every table of the family has, and returns them. */
 export function declareSets(table: TableDeclarations, family: IpFamily, counters: ServiceCounters): ElementSets {
+  declareRefusals(table, family, counters);
   const declared = Object.entries(setSpecs(family, counters)).map(([role, spec]) => [
     role,
     role === "endpoints"

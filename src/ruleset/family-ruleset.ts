@@ -144,7 +144,10 @@ export class FamilyRuleset {
     this.#options = { ...options, family };
     this.#counters = options.counters ?? "off";
     this.#sets = declareSets(table, family, this.#counters);
-    this.#limits = new LimitChains(table, family, this.#sets, options.rejectInPrerouting !== false);
+    this.#limits = new LimitChains(table, family, this.#sets, {
+      rejects: options.rejectInPrerouting !== false,
+      counters: this.#counters,
+    });
     this.#onDemand = new RulesOnDemand(this.#sets);
     this.#declare();
     this.#draws = new DrawChains(table, this.#sets, options.masqueradeBit);

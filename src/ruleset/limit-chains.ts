@@ -17,6 +17,8 @@ import { packNumber } from "./key-packer.js";
 import { SetName } from "./names.js";
 import { addressType, type ElementSets, LIMIT_ROLES, limitMapSpecs } from "./element-sets.js";
 import { drop, goto, reject, reset, resetPriority, rule } from "./statements.js";
+import { countRefusal } from "./refusals.js";
+import type { ServiceCounters } from "./service-counters.js";
 import { Uses } from "./uses.js";
 
 /**
@@ -56,17 +58,24 @@ export class LimitChains {
   readonly #sets: ElementSets;
   /** Uses of each chain by service ports. */
   readonly #uses = new Uses<string>();
+  readonly #counters: ServiceCounters;
   #rejects: boolean;
 
   /**
    * @param sets has the maps as long as a service has limits.
    * @param rejects the kernel supports `reject` in prerouting. Otherwise, connections over a limit are dropped.
    */
-  constructor(table: TableDeclarations, family: IpFamily, sets: ElementSets, rejects: boolean) {
+  constructor(
+    table: TableDeclarations,
+    family: IpFamily,
+    sets: ElementSets,
+    { rejects, counters }: { readonly rejects: boolean; readonly counters: ServiceCounters },
+  ) {
     this.#table = table;
     this.#family = family;
     this.#sets = sets;
     this.#rejects = rejects;
+    this.#counters = counters;
   }
 
   set rejects(rejects: boolean) {
@@ -126,8 +135,10 @@ export class LimitChains {
 
   #declareOver(): void {
     const refuse = this.#rejects ? [rule({ match: "protocol", protocol: "tcp" }, reset), rule(reject)] : [rule(drop)];
-    this.#table.chain({ chain: OVER.reject, rules: refuse });
-    this.#table.chain({ chain: OVER.drop, rules: [rule(drop)] });
+    const count = countRefusal("limits", this.#counters);
+    const counted = count.length === 0 ? [] : [rule(...count)];
+    this.#table.chain({ chain: OVER.reject, rules: [...counted, ...refuse] });
+    this.#table.chain({ chain: OVER.drop, rules: [rule(...count, drop)] });
   }
 }
 

@@ -65,6 +65,7 @@ export const ChainName = {
   nodeCheck: "nodeport-endpoints-check",
   serviceCheck: "service-endpoints-check",
   reject: "reject-chain",
+  drop: "drop-chain",
   externalLocal: "external-local",
   nodePortLocal: "nodeport-local",
   stickyCluster: "sticky-cluster",

@@ -156,7 +156,7 @@ export class ServiceExpander {
   }
 
   #refusal(view: ServicePortView): Uint8Array {
-    return this.#verdict(view.hasAnyEndpoint ? { verdict: "drop" } : { verdict: "goto", chain: ChainName.reject });
+    return this.#verdict({ verdict: "goto", chain: view.hasAnyEndpoint ? ChainName.drop : ChainName.reject });
   }
 
   #verdict(verdict: Verdict): Uint8Array {

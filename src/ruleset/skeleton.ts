@@ -11,6 +11,7 @@ import { bySource, ENDPOINT_NUMBERS, OF_CLUSTER_IP } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse, OnDemandRole } from "./on-demand.js";
 import { type AddressRoles, OF_NODE_PORTS, OF_VIPS } from "./element-sets.js";
+import { countRefusal, endpointRefusalRules } from "./refusals.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
 
@@ -222,15 +223,17 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
   // Rules for new connections have separate chains, so that other packets only pay for one check.
   const nodeCheck = { chain: ChainName.nodeCheck, rules: [...noEndpointNodePorts, ...noEndpointServices] };
   const serviceCheck = { chain: ChainName.serviceCheck, rules: [...noEndpointServices, ...clusterIPRules(options)] };
+  const refused = endpointRefusalRules(options.counters);
   const toServices = [...limitRules(options, inUse), ...TO_SERVICES];
   const localhostNodePorts = { chain: ChainName.localhostNodePorts, rules: localhostNodePortRules(options, inUse) };
   const toNodePorts = localhost.to.flatMap((match) => leadingTo(localhostNodePorts, match));
   return [
     {
       chain: ChainName.reject,
-      rules: [rule(reject)],
+      rules: [rule(...countRefusal("no-endpoint", options.counters), reject)],
       comment: "helper for @no-endpoint-services / @no-endpoint-nodeports",
     },
+    { chain: ChainName.drop, rules: [rule(...countRefusal("no-local-endpoint", options.counters), drop)] },
     { chain: ChainName.externalLocal, rules: localPolicyRules(options, OF_VIPS) },
     { chain: ChainName.nodePortLocal, rules: localPolicyRules(options, OF_NODE_PORTS) },
     { chain: ChainName.stickyCluster, rules: numberedRules(SetName.stickyCluster) },
@@ -240,10 +243,10 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
     filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, [...localhost.martians, ...atPrerouting]),
     filter(ChainName.filterOutputPreDnat, Hook.output, early, [...localhost.following, ...atOutput]),
     nodeCheck,
-    filter(ChainName.filterInput, Hook.input, Priority.filter, leadingTo(nodeCheck, stateNew)),
+    filter(ChainName.filterInput, Hook.input, Priority.filter, [...leadingTo(nodeCheck, stateNew), ...refused]),
     serviceCheck,
-    filter(ChainName.filterForward, Hook.forward, Priority.filter, leadingTo(serviceCheck, stateNew)),
-    filter(ChainName.filterOutput, Hook.output, Priority.filter, leadingTo(serviceCheck, stateNew)),
+    filter(ChainName.filterForward, Hook.forward, Priority.filter, [...leadingTo(serviceCheck, stateNew), ...refused]),
+    filter(ChainName.filterOutput, Hook.output, Priority.filter, [...leadingTo(serviceCheck, stateNew), ...refused]),
     nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, toServices),
     filter(ChainName.localhostPrerouting, Hook.prerouting, Priority.dstnat + 10, localhost.routed),
     // After firewalls, because many drop packets that come to a loopback address from elsewhere.

@@ -3,7 +3,8 @@ import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { ServicePortView, SharedGuard } from "../model/service-port-view.js";
 import type { Rule } from "../table/table-exports.js";
 import { ownComment, ownNames } from "./names.js";
-import type { OwnObject } from "./own-object.js";
+import type { OwnChainOptions, OwnObject } from "./own-object.js";
+import { countRefusal } from "./refusals.js";
 import { drop, rule } from "./statements.js";
 
 type Guard = SharedGuard["sources"][number];
@@ -15,8 +16,8 @@ export function sourceRangeObjects(view: ServicePortView): readonly OwnObject[] 
   return firewallsOf(view).map(({ chain, sources }) => ({
     kind: "chain",
     name: chain,
-    declare: (table, { nodeIP }) =>
-      table.chain({ chain, rules: sources.map((guard) => firewallRule(guard, nodeIP)), ...ownComment(view) }),
+    declare: (table, options) =>
+      table.chain({ chain, rules: sources.map((guard) => firewallRule(guard, options)), ...ownComment(view) }),
   }));
 }
 
@@ -38,9 +39,12 @@ export function firewallsOf(view: ServicePortView) {
   return [{ chain: names.firewall, addresses, sources: own }, ...shared];
 }
 
-function firewallRule(guard: Guard, nodeIP: string | undefined): Rule {
+function firewallRule(guard: Guard, { nodeIP, counters }: OwnChainOptions): Rule {
   const nets = sourceNets(guard, nodeIP);
-  return nets.length === 0 ? rule(drop) : rule({ match: "address", direction: "source", nets, negate: true }, drop);
+  const refuse = [...countRefusal("source-ranges", counters), drop];
+  return nets.length === 0
+    ? rule(...refuse)
+    : rule({ match: "address", direction: "source", nets, negate: true }, ...refuse);
 }
 
 /**

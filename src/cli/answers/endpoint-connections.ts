@@ -14,9 +14,12 @@ import { NetlinkConntrack } from "../../conntrack/table/netlink-conntrack.js";
 import { type ConntrackEntry, type ConntrackFilter, MOST_ADDRESSES } from "../../conntrack/table/conntrack-table.js";
 import type { IpFamily } from "../../base/ip.js";
 import { isLoopback } from "../../node/node-facts.js";
+import { readSysctl } from "../../node/packet-settings.js";
 import { CtStatus } from "../../netlink/constants.js";
 
 /** Both sides have sent packets, and neither has closed the connection. */
+/** An entry that was renewed more recently than this may still be answered, s. */
+const PATIENCE_S = 1;
 const OPEN = new Set(["ESTABLISHED"]);
 const HALF_OPEN = new Set(["SYN_SENT", "SYN_RECV", "SYN_SENT2", "CLOSED", "COOKIE_WAIT", "COOKIE_ECHOED"]);
 /** States that limits no longer count (nf_conncount.c already_closed). */
@@ -100,6 +103,7 @@ const TRANSLATED = { value: CtStatus.dnat, mask: CtStatus.dnat };
 interface Count {
   open: number;
   halfOpen: number;
+  unanswered: number;
 }
 
 interface Counts {
@@ -107,6 +111,8 @@ interface Counts {
   readonly endpoints: Map<string, Count>;
   /** Connections that a limit counts, by the address's key. */
   readonly limited: Map<AddressKey, number>;
+  /** Timeout of a connection whose first packet is not answered. 0 if it is unknown. */
+  readonly synSentSeconds: number;
 }
 
 /** Returns undefined if connections are not tracked, or may not be read. */
@@ -117,7 +123,8 @@ async function countsBy(list: ServiceList, dumps: readonly Dump[]): Promise<Coun
   } catch {
     return undefined;
   }
-  const counts: Counts = { endpoints: new Map(), limited: new Map() };
+  const synSentSeconds = (await readSysctl("net.netfilter.nf_conntrack_tcp_timeout_syn_sent")) ?? 0;
+  const counts: Counts = { endpoints: new Map(), limited: new Map(), synSentSeconds };
   const addresses = list.items.flatMap((item) => [...addressesOf(item.family, item)]);
   const vips = new Set(addresses.filter(({ address }) => address !== NODE_PORT).map(keyOf));
   try {
@@ -159,7 +166,7 @@ function withCounts(
       if (!includes(endpoint)) return endpoint;
       const found = keys.flatMap((key) => counts.get(`${key} ${endpoint.address} ${endpoint.port}`) ?? []);
       const sum = (of: keyof Count): number => found.reduce((all, each) => all + each[of], 0);
-      return { ...endpoint, open: sum("open"), halfOpen: sum("halfOpen") };
+      return { ...endpoint, open: sum("open"), halfOpen: sum("halfOpen"), unanswered: sum("unanswered") };
     }),
   };
 }
@@ -193,9 +200,9 @@ function* dumpsOf(item: ServicePortStatus): Generator<Dump> {
  * @param to key of the connection's VIP or node port.
  */
 function count(
-  { original, reply, state, status }: ConntrackEntry,
+  { original, reply, state, status, timeout }: ConntrackEntry,
   to: AddressKey,
-  { endpoints, limited }: Counts,
+  { endpoints, limited, synSentSeconds }: Counts,
 ): void {
   // Limits do not apply to node ports on loopback addresses.
   const isCounted = (state === undefined || !CLOSED.has(state)) && !isLoopback(original.destination);
@@ -206,7 +213,9 @@ function count(
   const isHalfOpen = !isOpen && (state === undefined || HALF_OPEN.has(state));
   if (!isOpen && !isHalfOpen) return;
   const key = `${to} ${reply.source} ${reply.sourcePort ?? 0}`;
-  const known = endpoints.get(key) ?? { open: 0, halfOpen: 0 };
+  const known = endpoints.get(key) ?? { open: 0, halfOpen: 0, unanswered: 0 };
   known[isOpen ? "open" : "halfOpen"]++;
+  const isWaiting = state === "SYN_SENT" && (status & CtStatus.seenReply) === 0;
+  if (isWaiting && timeout !== undefined && timeout < synSentSeconds - PATIENCE_S) known.unanswered++;
   endpoints.set(key, known);
 }

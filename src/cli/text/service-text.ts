@@ -7,6 +7,7 @@ import { annotationTexts, annotationWords } from "../../daemon/control/annotatio
 import { vipsOf } from "../../model/service-address.js";
 import { type EndpointStatus, type ServicePortStatus, serviceText } from "../../observe/status-report.js";
 import type { KernelService } from "../answers/answers.js";
+import { REFUSAL_REASONS, type RefusalReason } from "../../ruleset/refusals.js";
 import { type Column, tableLines, type TableOptions } from "./table.js";
 import { factLines } from "./terminal.js";
 
@@ -77,6 +78,8 @@ const ENDPOINT_COLUMNS: readonly Column<Endpoint>[] = [
   },
   { title: "CONNECTIONS", optional: true, drop: 0, text: ({ connections }) => numberText(connections) },
   { title: "OPEN", optional: true, drop: 8, text: ({ open }) => numberText(open) },
+  { title: "REFUSED", optional: true, text: ({ refused }) => numberText(refused) },
+  { title: "UNANSWERED", optional: true, text: ({ unanswered = 0 }) => (unanswered === 0 ? "" : String(unanswered)) },
   { title: "HALF OPEN", optional: true, drop: 7, text: ({ halfOpen }) => numberText(halfOpen) },
 ];
 
@@ -123,6 +126,7 @@ export function describeLines(items: readonly ServicePortStatus[], options: Tabl
           "connections",
           connections === undefined ? undefined : [connections, rateText(rate)].filter(String).join(", "),
         ],
+        ["refused", refusalsText(item)],
         ["endpoints", `${item.ready} of ${item.total} ready`],
       ],
       "  ",
@@ -131,6 +135,23 @@ export function describeLines(items: readonly ServicePortStatus[], options: Tabl
     return ["", title, ...facts, ...(endpoints.length > 1 ? endpoints.map((line) => `  ${line}`) : [])];
   });
   return [...lines.slice(1), ...(options.headers ? remainingLines(items) : [])];
+}
+
+const REASONS: Readonly<Record<RefusalReason, string>> = {
+  endpoint: "by endpoints",
+  "no-endpoint": "for lack of an endpoint",
+  "no-local-endpoint": "dropped, because no endpoint is on this node",
+  "source-ranges": "dropped by source ranges",
+  limits: "by limits",
+};
+
+/** Returns text such as "12 by endpoints, 3 dropped by source ranges". */
+function refusalsText({ refusals = {} }: ServicePortStatus): string | undefined {
+  const parts = REFUSAL_REASONS.flatMap((reason) => {
+    const count = refusals[reason];
+    return count === undefined ? [] : [`${count} ${REASONS[reason]}`];
+  });
+  return parts.join(", ") || undefined;
 }
 
 function inner(options: TableOptions): TableOptions {

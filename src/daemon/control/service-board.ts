@@ -5,6 +5,8 @@ import type { ServiceModel } from "../../model/service-model.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ConnectionSource } from "../../observe/connection-metrics.js";
 import { ConnectionReadings, type CountingFamily } from "../../proxier/connection-readings.js";
+import type { Refusal } from "../../proxier/refusal-readings.js";
+import { ServiceRefusals } from "../answers/service-refusals.js";
 import type { ServiceCounters } from "../../ruleset/service-counters.js";
 import type { Clock } from "../../table/table-exports.js";
 import type { Sources } from "../../tools/explain/packet-report.js";
@@ -32,6 +34,8 @@ interface ServiceBoardOptions {
   readonly states: ServiceStates;
   readonly clock: Clock;
   readonly counters: ServiceCounters;
+  /** Reads the kernel's counts of refused connections. Default: none are counted. */
+  readonly readRefusals?: (family: IpFamily) => Promise<readonly Refusal[]>;
 }
 
 export class ServiceBoard implements ConnectionSource {
@@ -41,9 +45,17 @@ export class ServiceBoard implements ConnectionSource {
 
   constructor(options: ServiceBoardOptions) {
     this.#options = options;
-    const { families, proxier, states, clock } = options;
-    this.#readings = new ConnectionReadings(proxier.families, clock);
-    this.#listing = { model: proxier.model, families, states, counted: this.#readings };
+    const { families, proxier, states, clock, readRefusals = () => Promise.resolve([]) } = options;
+    this.#readings = new ConnectionReadings(proxier.families, clock, readRefusals);
+    const refusals = new ServiceRefusals(this.#readings, proxier.model);
+    this.#listing = {
+      ...{ model: proxier.model, families, states },
+      counted: {
+        connections: (family, service) => this.#readings.connections(family, service),
+        intervalMs: () => this.#readings.intervalMs,
+        refusalsOf: (family, view) => refusals.of(family, view),
+      },
+    };
   }
 
   /** Answers "/v1/services…", "/v1/endpoints" and "/v1/owner/…". Returns undefined for another path, or if no such service is served. */

@@ -35,10 +35,17 @@ export interface ServiceStates {
 interface ServiceConnections {
   connections(family: IpFamily, service: string): ConnectionCounts;
   /** Time between the last two readings. */
-  readonly intervalMs: number | undefined;
+  readonly intervalMs: () => number | undefined;
+  /** Refused connections of the service port, and of each endpoint by "address port". Undefined if there are none. */
+  refusalsOf?(family: IpFamily, view: ServicePortView): PortRefusals | undefined;
 }
 
-const NO_CONNECTIONS: ServiceConnections = { connections: () => NOT_COUNTED, intervalMs: undefined };
+export interface PortRefusals {
+  readonly byReason: NonNullable<ServicePortStatus["refusals"]>;
+  readonly byEndpoint: ReadonlyMap<string, number>;
+}
+
+const NO_CONNECTIONS: ServiceConnections = { connections: () => NOT_COUNTED, intervalMs: () => undefined };
 
 /** The services to describe, and the sources of facts that the model lacks. */
 export interface Listing {
@@ -120,14 +127,16 @@ function* portsOf(
     for (const [view, candidates] of model.eachViewWithCandidates(family, service)) {
       const counts = countStates(candidates);
       const connections = ofPort(view);
+      const refusals = counted.refusalsOf?.(family, view);
       yield {
         ...statusOf(family, view, counts),
         connections: connections?.[0],
         ...annotationStatus(family, view, asked),
-        connectionsPerSecond: rateOf(connections, counted.intervalMs),
+        connectionsPerSecond: rateOf(connections, counted.intervalMs()),
+        refusals: refusals?.byReason,
         ...stateOf(family, view, counts, states, reasons),
         endpoints: withEndpoints
-          ? endpointsOf(view, candidates, asked?.drainSeconds ?? 0, ofEndpoints(view))
+          ? endpointsOf(view, candidates, asked?.drainSeconds ?? 0, ofEndpoints(view), refusals?.byEndpoint)
           : undefined,
       };
     }
@@ -218,6 +227,7 @@ function endpointsOf(
   candidates: EndpointColumns,
   drainSeconds: number,
   counted: ReadonlyMap<string, number> | undefined,
+  refused: ReadonlyMap<string, number> | undefined,
 ): EndpointStatus[] {
   const { endpoints, states, hints, details } = candidates;
   const [cluster, local] = [sharesIn(view.clusterEndpoints, view), sharesIn(view.localEndpoints, view)];
@@ -239,6 +249,7 @@ function endpointsOf(
       ...(zones.length > 0 && { forZones: zones }),
       ...{ clusterShare: cluster.get(key) ?? 0, localShare: local.get(key) ?? 0 },
       connections: counted && (counted.get(key) ?? 0),
+      refused: refused?.get(key),
     };
   });
 }

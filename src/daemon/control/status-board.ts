@@ -67,6 +67,8 @@ export interface StatusBoardOptions {
    * Returns the number of ignored objects and fields in manifests, besides those that the model counts. Default: none.
    */
   readonly ignoredInManifests?: () => number;
+  /** Finds services whose endpoints refuse all connections. Never rejects. Default: no check. */
+  readonly failingServices?: () => Promise<readonly StatusProblem[]>;
   /** Features that this kernel lacks. Default: none. */
   readonly missingFeatures?: () => Promise<readonly string[]>;
   /** Unix time, ms. */
@@ -207,7 +209,11 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   /** Never rejects. */
   async status(): Promise<StatusReport> {
     const { version, nodeName, families, model, health, inspectNode, missingFeatures, servesHealthz } = this.#options;
-    const [inspection, missing] = await Promise.all([inspectNode?.(this.#served()), missingFeatures?.()]);
+    const [inspection, missing, failing = []] = await Promise.all([
+      inspectNode?.(this.#served()),
+      missingFeatures?.(),
+      this.#options.failingServices?.(),
+    ]);
     const ignored = await this.#ignored();
     const entries = await this.#kernelEntries();
     const api = this.#options.api?.();
@@ -237,7 +243,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       ignored: ignored.count + (this.#options.ignoredInManifests?.() ?? 0),
       lastRepair: this.#lastRepair,
       ...(notes.length > 0 && { notes }),
-      problems: [...this.#problems(inspection), ...ignored.problems],
+      problems: [...this.#problems(inspection, failing), ...ignored.problems],
     };
   }
 
@@ -272,13 +278,14 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   /** Returns the worst problems first. */
-  #problems(inspection: NodeInspection | undefined): StatusProblem[] {
+  #problems(inspection: NodeInspection | undefined, failing: readonly StatusProblem[]): StatusProblem[] {
     const ofParts = this.#sources.flatMap((source) => [...source()]);
     return [
       ...this.#writing(),
       ...ofParts,
       ...this.#node(),
       ...(inspection?.problems ?? []),
+      ...failing,
       ...this.#disturbed(),
       ...this.#refused(),
     ];

@@ -159,7 +159,7 @@ export const MATCHES = {
   "ct-state": { states: list(ctStateName, 1), negate },
   /** original: the packet comes from the client that opened the connection. reply: it goes to that client. */
   "ct-direction": { direction: ctDirection },
-  "ct-status": { status: oneOf("dnat", "snat"), negate },
+  "ct-status": { status: oneOf("dnat", "snat", "assured"), negate },
   /** (connection mark & mask) == value. mask defaults to all ones. */
   "ct-mark": { mask: optional(u32), value: u32, negate },
   /** (packet mark & mask) == value. mask defaults to all ones. To test a bit, use value 0 (clear), or value 0 with negate (set). */

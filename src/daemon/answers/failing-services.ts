@@ -1,0 +1,188 @@
+/** Finds services whose endpoints refuse all connections or never answer. Nothing is stored; the kernel is asked on request. */
+import { counted } from "../../base/counted.js";
+import { durationText } from "../../base/duration-text.js";
+import { FAMILY_NAMES } from "../../base/ip-families.js";
+import { type IpFamily, withPort } from "../../base/ip.js";
+import { TimeSlice } from "../../base/time-slice.js";
+import type { ConntrackTable } from "../../conntrack/table/conntrack-table.js";
+import { MOST_ADDRESSES } from "../../conntrack/table/conntrack-table.js";
+import type { ServiceModel } from "../../model/service-model.js";
+import type { ServicePortView } from "../../model/service-port-view.js";
+import { CtStatus, IpProto } from "../../netlink/constants.js";
+import type { StatusProblem } from "../../observe/status-report.js";
+import type { Refusal } from "../../proxier/refusal-readings.js";
+
+/** Fewer failed connections may have a passing cause. */
+const LEAST_FAILED = 3;
+/** Maximum number of endpoints and of services to name. */
+const NAMED = 3;
+const NAMED_SERVICES = 10;
+/** An entry that was renewed more recently than this may still be answered, s. */
+const PATIENCE_S = 1;
+
+interface FailingOptions {
+  readonly families: readonly IpFamily[];
+  readonly model: Pick<ServiceModel, "services" | "eachView">;
+  readonly refusals: (family: IpFamily) => Promise<readonly Refusal[]>;
+  /** Resolves to undefined if connections are not tracked. The caller of this function closes it. */
+  readonly openConntrack: () => Promise<Pick<ConntrackTable, "dump" | "close"> | undefined>;
+  /** Timeout of a connection whose first packet is not answered, s. */
+  readonly synSentSeconds: () => Promise<number | undefined>;
+}
+
+/** Failed connections of one endpoint, or of several. */
+interface Failed {
+  refused: number;
+  /** Time since the last refusal, ms. */
+  agoMs: number;
+  unanswered: number;
+}
+
+const keyOf = (address: string, port: number): string => `${address} ${port}`;
+
+/** Never rejects: if the kernel cannot be read, nothing is known. */
+export async function failingServices(options: FailingOptions): Promise<StatusProblem[]> {
+  const table = await options.openConntrack().catch(() => undefined);
+  if (table === undefined) return [];
+  try {
+    const problems: StatusProblem[] = [];
+    for (const family of options.families) problems.push(...(await ofFamily(family, options, table)));
+    const more = problems.length - NAMED_SERVICES;
+    if (more <= 0) return problems;
+    const what = counted(more, "more service gets no answers", "more services get no answers");
+    return [...problems.slice(0, NAMED_SERVICES), { what, remedy: "run `nft-proxier services`" }];
+  } catch {
+    return [];
+  } finally {
+    await table.close();
+  }
+}
+
+async function ofFamily(
+  family: IpFamily,
+  options: FailingOptions,
+  table: Pick<ConntrackTable, "dump">,
+): Promise<StatusProblem[]> {
+  const failed = new Map<string, Failed>();
+  const at = (key: string): Failed => {
+    const known = failed.get(key) ?? { refused: 0, agoMs: Infinity, unanswered: 0 };
+    failed.set(key, known);
+    return known;
+  };
+  for (const { reason, address, port, count, agoMs } of await options.refusals(family)) {
+    if (reason !== "endpoint") continue;
+    const endpoint = at(keyOf(address, port));
+    endpoint.refused += count;
+    endpoint.agoMs = Math.min(endpoint.agoMs, agoMs);
+  }
+  await countUnanswered(family, options, table, (key) => void at(key).unanswered++);
+  if (failed.size === 0) return [];
+  const suspects = await suspectsOf(family, options, failed);
+  const accepting = await acceptingAmong(family, table, suspects);
+  return suspects.flatMap(({ view, endpoints }) =>
+    endpoints.some((key) => accepting.has(key)) ? [] : problemOf(family, view, endpoints, failed),
+  );
+}
+
+async function countUnanswered(
+  family: IpFamily,
+  { synSentSeconds }: FailingOptions,
+  table: Pick<ConntrackTable, "dump">,
+  onEndpoint: (key: string) => void,
+): Promise<void> {
+  const limit = await synSentSeconds();
+  if (limit === undefined) return;
+  const status = { value: CtStatus.dnat, mask: CtStatus.dnat | CtStatus.seenReply };
+  await table.dump({ family, protocol: IpProto.tcp, status, state: "SYN_SENT" }, (entries) => {
+    for (const { reply, timeout } of entries) {
+      if (timeout !== undefined && timeout < limit - PATIENCE_S) onEndpoint(keyOf(reply.source, reply.sourcePort));
+    }
+  });
+}
+
+interface Suspect {
+  readonly view: ServicePortView;
+  /** All endpoints that new connections draw. */
+  readonly endpoints: readonly string[];
+}
+
+/** Returns the service ports with enough failed connections. Visits all services, because an endpoint may belong to several. */
+async function suspectsOf(
+  family: IpFamily,
+  { model }: FailingOptions,
+  failed: ReadonlyMap<string, Failed>,
+): Promise<Suspect[]> {
+  const slice = new TimeSlice();
+  const suspects: Suspect[] = [];
+  for (const service of model.services()) {
+    for (const view of model.eachView(family, service)) {
+      const list = view.clusterEndpoints.length > 0 ? view.clusterEndpoints : view.localEndpoints;
+      const endpoints = Array.from(list, ({ address, port }) => keyOf(address, port));
+      if (view.protocol === "TCP" && numberOf(sumOf(endpoints, failed)) >= LEAST_FAILED) {
+        suspects.push({ view, endpoints });
+      }
+    }
+    if (slice.spent) await slice.yield();
+  }
+  return suspects;
+}
+
+/** Returns the endpoints that have accepted a connection which conntrack still knows. */
+async function acceptingAmong(
+  family: IpFamily,
+  table: Pick<ConntrackTable, "dump">,
+  suspects: readonly Suspect[],
+): Promise<ReadonlySet<string>> {
+  const accepting = new Set<string>();
+  const addresses = [...new Set(suspects.flatMap(({ endpoints }) => endpoints.map((key) => key.split(" ")[0])))];
+  const status = { value: CtStatus.dnat | CtStatus.assured, mask: CtStatus.dnat | CtStatus.assured };
+  // For many addresses, one pass over the table is cheaper.
+  const filters = addresses.length > MOST_ADDRESSES ? [{}] : addresses.length === 0 ? [] : [{ addresses }];
+  for (const filter of filters) {
+    await table.dump({ family, protocol: IpProto.tcp, status, ...filter }, (entries) => {
+      for (const { reply } of entries) accepting.add(keyOf(reply.source, reply.sourcePort));
+    });
+  }
+  return accepting;
+}
+
+function sumOf(endpoints: readonly string[], failed: ReadonlyMap<string, Failed>): Failed {
+  const sum: Failed = { refused: 0, agoMs: Infinity, unanswered: 0 };
+  for (const key of endpoints) {
+    const one = failed.get(key);
+    if (one === undefined) continue;
+    sum.refused += one.refused;
+    sum.unanswered += one.unanswered;
+    sum.agoMs = Math.min(sum.agoMs, one.agoMs);
+  }
+  return sum;
+}
+
+const numberOf = ({ refused, unanswered }: Failed): number => refused + unanswered;
+
+function problemOf(
+  family: IpFamily,
+  { service, portName, port, protocol }: ServicePortView,
+  endpoints: readonly string[],
+  failed: ReadonlyMap<string, Failed>,
+): StatusProblem[] {
+  const { refused, agoMs, unanswered } = sumOf(endpoints, failed);
+  const guilty = endpoints
+    .filter((key) => failed.has(key))
+    .map((key) => {
+      const [address, own] = key.split(" ");
+      return withPort(address, Number(own));
+    });
+  const names = guilty.slice(0, NAMED).join(", ") + (guilty.length > NAMED ? ` and ${guilty.length - NAMED} more` : "");
+  const did = [
+    ...(refused === 0 ? [] : [`refused ${counted(refused, "connection")}, the last ${durationText(agoMs)} ago`]),
+    ...(unanswered === 0 ? [] : [`did not answer ${counted(unanswered, "connection")}`]),
+  ];
+  const name = `${service}${portName === "" ? "" : `:${portName}`} (${port}/${protocol} ${FAMILY_NAMES[family]})`;
+  const what = `${name}: ${names} ${did.join(", and ")}; no endpoint has an open connection`;
+  const remedy =
+    refused > 0
+      ? "compare targetPort with the port on which the pods listen"
+      : "check network policies, the route to the pods, and whether the pods answer";
+  return [{ what, remedy: `${remedy}. \`nft-proxier services ${service}\` shows the endpoints` }];
+}

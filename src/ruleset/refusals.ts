@@ -1,0 +1,81 @@
+/**
+ * Counts of connections that are refused or dropped, by address and reason. Packets fill one dynamic set, right before the verdict, so a served
+ * connection pays nothing. An endpoint's own refusal is counted by the reset that it sends.
+ */
+import { unpackNumber, unpackServiceKey } from "./key-packer.js";
+import type { IpFamily } from "../base/ip.js";
+import type { ServiceAddress } from "../model/service-address.js";
+import type { Field, Match, Rule, Statement, TableDeclarations } from "../table/table-exports.js";
+import type { ServiceCounters } from "./service-counters.js";
+
+export const REFUSALS = "refusals";
+
+/**
+ * - no-endpoint: there is no endpoint on any node, so the connection was rejected.
+ * - no-local-endpoint: a traffic policy is Local, and no endpoint is on this node.
+ * - source-ranges: the client is not in the source ranges.
+ * - limits: a limit of connections was reached.
+ * - endpoint: the endpoint answered with a reset.
+ */
+export const REFUSAL_REASONS = ["no-endpoint", "no-local-endpoint", "source-ranges", "limits", "endpoint"] as const;
+export type RefusalReason = (typeof REFUSAL_REASONS)[number];
+
+/** How long a count is kept after the last packet, ms. */
+export const KEPT_MS = { address: 3_600_000, endpoint: 60_000 } as const;
+
+/** Number of counts; further addresses are not counted. */
+const MOST = 2 ** 16;
+
+/** nft has no constants in keys, but a generator of one number is one. */
+function constant(value: number): Field {
+  return { field: "numgen", mode: "inc", modulus: 1, offset: value };
+}
+
+/** Declares the set. Without counters nothing is counted. */
+export function declareRefusals(table: TableDeclarations, family: IpFamily, counters: ServiceCounters): void {
+  if (counters === "off") return;
+  table.set({
+    set: REFUSALS,
+    key: [family === "ip" ? "ipv4_addr" : "ipv6_addr", "inet_proto", "inet_service", "index"],
+    ...{ dynamic: true, timeoutMs: 0, size: MOST, counters: {} },
+    comment: `refused connections: ${REFUSAL_REASONS.map((reason, i) => `${i} ${reason}`).join(", ")}`,
+  });
+}
+
+/** Returns the statement that counts a packet to a service's address. Returns nothing without counters. */
+export function countRefusal(
+  reason: Exclude<RefusalReason, "endpoint">,
+  counters: ServiceCounters | undefined,
+): Statement[] {
+  if (counters === undefined || counters === "off") return [];
+  const key = ["daddr", "l4proto", "dport", constant(REFUSAL_REASONS.indexOf(reason))] as const;
+  return [{ action: "update", set: REFUSALS, key, timeoutMs: KEPT_MS.address }];
+}
+
+const isReset: Match = { match: "tcp-flags", among: ["rst"], set: ["rst"] };
+const toClient: Match = { match: "ct-direction", direction: "reply" };
+const isTranslated: Match = { match: "ct-status", status: "dnat" };
+const neverOpen: Match = { match: "ct-status", status: "assured", negate: true };
+
+/**
+ * Returns the rule that counts the reset with which an endpoint refuses a connection. It needs a hook in which the source is still the endpoint.
+ * Conntrack has already deleted the connection, but the packet still has it. The flags come first, because nearly all packets differ in them.
+ */
+export function endpointRefusalRules(counters: ServiceCounters | undefined): Rule[] {
+  if (counters === undefined || counters === "off") return [];
+  const key = ["saddr", "l4proto", "sport", constant(REFUSAL_REASONS.indexOf("endpoint"))] as const;
+  const count: Statement = { action: "update", set: REFUSALS, key, timeoutMs: KEPT_MS.endpoint };
+  return [{ statements: [isReset, toClient, isTranslated, neverOpen, count] }];
+}
+
+/** The address is the endpoint's if the reason is "endpoint", and otherwise a service's: of a node port, one of this node's addresses. */
+export interface RefusalKey extends ServiceAddress {
+  readonly reason: RefusalReason;
+}
+
+/** Parses a key of the set. Returns undefined for a key that this version does not write. */
+export function unpackRefusal(key: Uint8Array, family: IpFamily): RefusalKey | undefined {
+  const address = unpackServiceKey(key, family);
+  const reason = REFUSAL_REASONS[unpackNumber(key.slice(-4))] as RefusalReason | undefined;
+  return address === undefined || reason === undefined ? undefined : { ...address, reason };
+}
