@@ -9,7 +9,7 @@
  * It ends after a signal (exit code 0), or after a change of the node or configuration that requires a restart (1).
  */
 import type { V1Node } from "@kubernetes/client-node";
-import type { StatusBoard } from "./control/status-board.js";
+import type { StatusBoard } from "./answers/status-board.js";
 import { Flowtable, removeFlowtable } from "../flowtable/flowtable.js";
 import { reportForwarding } from "../node/forwarding.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";

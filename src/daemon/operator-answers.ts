@@ -1,11 +1,11 @@
 /** Answers to operators: in the log on a signal, on the control socket, and on the status page. */
 import { servesLocalhost } from "../config/node-port-addresses.js";
 import type { IpFamily } from "../base/ip.js";
-import { countKernelEntries } from "./control/kernel-entries.js";
+import { countKernelEntries } from "./answers/kernel-entries.js";
 import { NodeWatch } from "../migration/preflight/node-inspection.js";
 import { ControlServer, NotReady, type Route } from "./control/control-server.js";
-import { ServiceBoard } from "./control/service-board.js";
-import { StatusBoard } from "./control/status-board.js";
+import { ServiceBoard } from "./answers/service-board.js";
+import { StatusBoard } from "./answers/status-board.js";
 import { API_VERSION, type Diagnosis } from "../observe/status-report.js";
 import { openConnections } from "../tools/explain/connections.js";
 import { legacyObstacles } from "../tools/explain/legacy-obstacles.js";

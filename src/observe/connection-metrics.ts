@@ -10,11 +10,12 @@ const DEFAULT_SERIES = 2000;
 const LABELS = ["namespace", "service", "port", "protocol", "ip_family"] as const;
 type Label = (typeof LABELS)[number];
 const NAME = "nftproxier_service_connections_total";
+const REFUSED = "nftproxier_service_refused_packets_total";
 
 /** The parts of a service port that the metric needs. */
 export type CountedPort = Pick<
   ServicePortStatus,
-  "family" | "namespace" | "name" | "portName" | "port" | "protocol" | "connections"
+  "family" | "namespace" | "name" | "portName" | "port" | "protocol" | "connections" | "refusals"
 >;
 
 export interface ConnectionSource {
@@ -54,7 +55,7 @@ export function registerConnectionMetrics(
   let collecting: Promise<void> | undefined;
   const collectAll = async (): Promise<void> => {
     try {
-      omittedSeries = await collect(connections, source, series);
+      omittedSeries = await collect({ connections, refused }, source, series);
     } finally {
       collecting = undefined;
     }
@@ -66,7 +67,14 @@ export function registerConnectionMetrics(
     registers: [registry],
     collect: () => (collecting ??= collectAll()),
   });
-  // Registered after the counter, so that it is from the same scrape.
+  // Registered after the counter, so that they are from the same scrape.
+  const refused: Counter<Label | "reason"> = new Counter({
+    name: REFUSED,
+    help: "Packets of new connections that a service or its endpoints refused or dropped, by reason, counted with pauses shorter than an hour",
+    labelNames: [...LABELS, "reason"],
+    registers: [registry],
+    collect: () => collecting,
+  });
   const omitted: Gauge = new Gauge({
     name: "nftproxier_service_connections_omitted_series",
     help: `Service ports that ${NAME} omits, because there are more than --connection-series`,
@@ -78,18 +86,31 @@ export function registerConnectionMetrics(
   });
 }
 
-/** Returns the number of service ports without a series. */
-async function collect(connections: Counter<Label>, source: ConnectionSource, series: number): Promise<number> {
+interface Counters {
+  readonly connections: Counter<Label>;
+  readonly refused: Counter<Label | "reason">;
+}
+
+/** Returns the number of service ports without a series. Refusals have separate series, at most as many. */
+async function collect({ connections, refused }: Counters, source: ConnectionSource, series: number): Promise<number> {
   let all = 0;
   // The numbers are the kernel's, and may start from 0 again.
   connections.reset();
+  refused.reset();
+  let refusedSeries = 0;
   for await (const piece of source.ports()) {
-    for (const { family, namespace, name: service, portName, port, protocol, connections: count } of piece) {
-      if (count === undefined || ++all > series) continue;
-      const labels = { namespace, service, port: portName || String(port), protocol };
-      connections.inc({ ...labels, ...FAMILY_LABELS[family] }, count);
+    for (const port of piece) {
+      const { connections: count, refusals = {} } = port;
+      for (const [reason, packets] of Object.entries(refusals)) {
+        if (++refusedSeries <= series) refused.inc({ ...labelsOf(port), reason }, packets);
+      }
+      if (count !== undefined && ++all <= series) connections.inc(labelsOf(port), count);
     }
     await yieldToEventLoop();
   }
   return Math.max(0, all - series);
+}
+
+function labelsOf({ family, namespace, name: service, portName, port, protocol }: CountedPort): Record<Label, string> {
+  return { namespace, service, port: portName || String(port), protocol, ...FAMILY_LABELS[family] };
 }

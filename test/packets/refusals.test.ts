@@ -1,6 +1,6 @@
 /**
- * Connections that endpoints refuse or do not answer, and those that services refuse: counted per service and endpoint, and a problem in `status`
- * if no endpoint of a service accepts any.
+ * Connections that endpoints refuse or do not answer, and those that services refuse. They are counted per service and endpoint, and are a
+ * problem in `status` if no endpoint of a service accepts any.
  */
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";

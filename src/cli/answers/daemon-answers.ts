@@ -1,5 +1,5 @@
 import { ask, askForItems, DaemonAway, NotFound, ofThisVersion } from "../../daemon/control/client.js";
-import { ownerPath } from "../../daemon/control/owner-path.js";
+import { ownerPath } from "../../daemon/answers/owner-path.js";
 import { defaultSocketPath } from "../../daemon/control/socket-path.js";
 import type {
   Diagnosis,

@@ -3,7 +3,7 @@ import { counted } from "../../base/counted.js";
 import { durationText } from "../../base/duration-text.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { withPort } from "../../base/ip.js";
-import { annotationTexts, annotationWords } from "../../daemon/control/annotation-text.js";
+import { annotationTexts, annotationWords } from "../../daemon/answers/annotation-text.js";
 import { vipsOf } from "../../model/service-address.js";
 import { type EndpointStatus, type ServicePortStatus, serviceText } from "../../observe/status-report.js";
 import type { KernelService } from "../answers/answers.js";

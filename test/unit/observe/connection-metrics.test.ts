@@ -44,6 +44,17 @@ test("a scrape reads the kernel's numbers, also after a reset; deleted services 
   expect(second).not.toContain('service="b"');
 });
 
+test("refused connections have a series per reason", async () => {
+  const refusals = { endpoint: 12, limits: 1 };
+  const { registry } = metrics(() => [{ ...port("a", 5), refusals }, port("b", 1)]);
+  const text = await registry.metrics();
+  const labels = 'namespace="default",service="a",port="http",protocol="TCP"';
+  expect(text.match(/^nftproxier_service_refused_packets_total\{.*$/gm)).toEqual([
+    `nftproxier_service_refused_packets_total{${labels},ip_family="IPv4",reason="endpoint"} 12`,
+    `nftproxier_service_refused_packets_total{${labels},ip_family="IPv4",reason="limits"} 1`,
+  ]);
+});
+
 test("two simultaneous scrapes have the same result, with each series once", async () => {
   const names = Array.from({ length: 40 }, (_, i) => `s${i}`);
   const { registry } = metrics(() =>

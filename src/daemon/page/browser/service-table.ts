@@ -2,7 +2,7 @@
 import { counted } from "../../../base/counted.js";
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import { printable } from "../../../base/printable.js";
-import { annotationTexts } from "../../control/annotation-text.js";
+import { annotationTexts } from "../../answers/annotation-text.js";
 import {
   compareServices,
   type EndpointStatus,

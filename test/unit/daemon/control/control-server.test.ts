@@ -6,7 +6,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { DaemonAnswers } from "../../../../src/cli/answers/daemon-answers.js";
-import { StatusBoard } from "../../../../src/daemon/control/status-board.js";
+import { StatusBoard } from "../../../../src/daemon/answers/status-board.js";
 import { newModel, service } from "../../model/objects.js";
 import { ask, askForItems, DaemonAway, NotFound } from "../../../../src/daemon/control/client.js";
 import { PiecewiseList } from "../../../../src/daemon/control/json-parts.js";

@@ -6,11 +6,11 @@ import type { IpFamily } from "../../base/ip.js";
 import type { ConnectionSource } from "../../observe/connection-metrics.js";
 import { ConnectionReadings, type CountingFamily } from "../../proxier/connection-readings.js";
 import type { Refusal } from "../../proxier/refusal-readings.js";
-import { ServiceRefusals } from "../answers/service-refusals.js";
+import { ServiceRefusals } from "./service-refusals.js";
 import type { ServiceCounters } from "../../ruleset/service-counters.js";
 import type { Clock } from "../../table/table-exports.js";
 import type { Sources } from "../../tools/explain/packet-report.js";
-import { PiecewiseList } from "./json-parts.js";
+import { PiecewiseList } from "../control/json-parts.js";
 import { NODE_PORT } from "../../model/service-address.js";
 import { ownerPath, ownerQuestion } from "./owner-path.js";
 import {
