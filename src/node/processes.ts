@@ -42,6 +42,24 @@ export async function processOfThread(thread: number, name: string, root = "/"):
 }
 
 /**
+ * What started a process: its systemd unit, or else its parent's name. Undefined if it has ended, as `nft` often has. The number is from the
+ * initial pid namespace, so it is only used if /proc shows a process of this name.
+ */
+export async function originOf(pid: number, name: string, root = "/"): Promise<string | undefined> {
+  const read = (file: string): Promise<string> => readFile(`${root}proc/${file}`, "latin1");
+  try {
+    const [comm, cgroup, status] = await Promise.all(
+      ["comm", "cgroup", "status"].map((file) => read(`${pid}/${file}`)),
+    );
+    if (comm !== `${name}\n`) return undefined;
+    const unit = /\/([^/\n]+\.service)$/m.exec(cgroup)?.[1];
+    return unit ?? (await read(`${/^PPid:\t(\d+)$/m.exec(status)?.[1] ?? ""}/comm`)).trim();
+  } catch {
+    return undefined;
+  }
+}
+
+/**
  * Names this process for `ps`, `top` and nft (the "progname" of a table's owner). Node calls it "MainThread". At most 15
  * bytes (TASK_COMM_LEN). Never throws.
  */

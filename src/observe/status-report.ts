@@ -261,6 +261,8 @@ export interface LastRepair {
   readonly changes: readonly string[];
   /** Time from the first noticed change to the kernel's answer, ms. */
   readonly ms: number;
+  /** Number of repairs in the ten minutes that ended with this one. */
+  readonly times: number;
 }
 
 export interface StatusReport {

@@ -36,7 +36,7 @@ const MAX_NAMES = 5;
  * only that program is visible, started once per change.
  * @param by the processes, as text: "nft (pid 12)".
  */
-export function remedyFor(by: readonly string[]): string {
+function remedyFor(by: readonly string[]): string {
   const keep = "keep that program from the tables named kube-proxy, or start with `--own-table` (Linux 6.9)";
   if (!by.some((name) => name.startsWith("nft "))) return keep;
   return `nft may be kube-proxy in mode nftables. If kube-proxy runs on this node, end it; otherwise ${keep}`;

@@ -1,5 +1,6 @@
 /** Decides when to repair a table that another process changed, and what to log. */
 import type { IpFamily } from "../base/ip.js";
+import { originOf } from "../node/processes.js";
 import type { ApplyResult, Drift, ForeignChange, Table } from "../table/table-exports.js";
 import type { Contention, Writer } from "./contention.js";
 import type { RepairCause } from "./observer.js";
@@ -41,7 +42,8 @@ interface Noticed {
   readonly since: number;
   transactions: number;
   readonly changes: Set<string>;
-  readonly by: Set<string>;
+  /** By thread: the process, and what started it, if it lived long enough to be asked. */
+  readonly by: Map<number, { readonly name: string; origin?: string }>;
   /** By port. */
   readonly writers: Map<number, Writer>;
 }
@@ -88,7 +90,11 @@ export class FamilyRepair {
     const noticed = (this.#noticed ??= nothingSince(this.#context.clock.now()));
     noticed.transactions++;
     for (const change of changes) if (noticed.changes.size < MAX_CHANGES) noticed.changes.add(change);
-    if (process !== undefined && noticed.by.size < MAX_NAMES) noticed.by.add(`${process.name} (pid ${process.pid})`);
+    if (process !== undefined && noticed.by.size < MAX_NAMES && !noticed.by.has(process.pid)) {
+      const writer: { readonly name: string; origin?: string } = { name: process.name };
+      noticed.by.set(process.pid, writer);
+      void originOf(process.pid, process.name).then((origin) => (writer.origin = origin));
+    }
     if (noticed.writers.size < MAX_NAMES && !noticed.writers.has(portId))
       noticed.writers.set(portId, { portId, process });
   }
@@ -137,7 +143,9 @@ export class FamilyRepair {
       cause: causeOf(result.drift),
       found: result.drift.changes,
       changes: [...noticed.changes],
-      by: [...noticed.by],
+      by: Array.from(noticed.by, ([pid, { name, origin }]) => {
+        return `${name} (pid ${pid}${origin === undefined ? "" : `, started by ${origin}`})`;
+      }),
       operations: result.total,
       ms: now - noticed.since,
     };
@@ -151,7 +159,7 @@ export class FamilyRepair {
 }
 
 function nothingSince(since: number): Noticed {
-  return { since, transactions: 0, changes: new Set(), by: new Set(), writers: new Map() };
+  return { since, transactions: 0, changes: new Set(), by: new Map(), writers: new Map() };
 }
 
 function causeOf({ causes, tableDeleted }: Drift): RepairCause {

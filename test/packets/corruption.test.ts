@@ -73,7 +73,7 @@ const REBUILT = "table deleted and written from scratch";
 /** The contents of the tables without entries that packets add, unordered. */
 async function listing(): Promise<string> {
   const { stdout } = await cluster.node.run(["nft", "-s", "list", "ruleset"]);
-  const text = stdout.replaceAll(/(set sticky-clients\S+ \{[^}]*?)elements = \{[^}]*\}/g, "$1");
+  const text = stdout.replaceAll(/(set (?:sticky-clients\S+|refusals) \{[^}]*?)elements = \{[^}]*\}/g, "$1");
   return text
     .split("\n")
     .map((line) => line.trim())

@@ -245,8 +245,10 @@ function onNewer(): void {
     expect(explained.stdout).toMatch(/^tcp .*: dropped silently$/m);
     expect(explained.stdout).toContain(`note: ${PLAN.client.ip} is not in loadBalancerSourceRanges (192.0.2.0/24)`);
     const { stdout } = await cluster.command(["services", "default/ranged", "--socket", socket]);
-    expect(stdout).toMatch(/^tcp 80\/TCP IPv4: loadBalancerSourceRanges: 192\.0\.2\.0\/24$/m);
-    expect(stdout).toMatch(/^tcp 80\/TCP IPv6: loadBalancerSourceRanges: 2001:db8:1::\/64$/m);
+    expect(stdout).toMatch(
+      /^default\/ranged:tcp 80\/TCP IPv4: active$[^]*?^ {2}loadBalancerSourceRanges +192\.0\.2\.0\/24$/m,
+    );
+    expect(stdout).toMatch(/^ {2}loadBalancerSourceRanges +2001:db8:1::\/64$/m);
   });
 
   test("lines are in the order of their packets, even if one waits for an answer", async () => {

@@ -175,7 +175,7 @@ test("a packet is explained, and an invalid input is answered with what is expec
 
 test("the process that changed the table appears among the events within seconds", async () => {
   await cluster.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
-  await shows("#events").toMatch(/nft \(pid \d+\) deleted the IPv4 table/);
+  await shows("#events").toMatch(/nft \(pid \d+.*\) deleted the IPv4 table/);
   await shows("#tiles").toMatch(/ago\s+last repair/);
   await shows("#plot-range").toMatch(/in the last 10 minutes/);
   for (const [name, scheme, width] of [

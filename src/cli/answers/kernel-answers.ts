@@ -9,7 +9,7 @@ import { API_VERSION, type StatusProblem } from "../../observe/status-report.js"
 import { conntrackFill, conntrackFull, forwardingOff } from "../../node/packet-settings.js";
 import { unpackNumber, unpackServiceKey } from "../../ruleset/key-packer.js";
 import { isBySource, hasAffinity, unpackList } from "../../ruleset/list-values.js";
-import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../../ruleset/names.js";
+import { ChainName, FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../../ruleset/names.js";
 
 const LISTS = { cluster: "cluster", masq: "cluster, masqueraded", local: "local", affinity: "by client" } as const;
 
@@ -39,7 +39,8 @@ async function servicesOf(kernel: Kernel, family: IpFamily): Promise<KernelServi
   for (const name of [SetName.noEndpointServices, SetName.noEndpointNodePorts, ...FORMER_SERVICE_MAPS]) {
     const other = FORMER_SERVICE_MAPS.includes(name);
     for (const { key, verdict } of await read(name)) {
-      const list = other ? "another layout" : verdict?.verdict === "drop" ? "dropped" : "rejected";
+      const isDropped = verdict?.verdict === "goto" && verdict.chain === ChainName.drop;
+      const list = other ? "another layout" : isDropped ? "dropped" : "rejected";
       const address = unpackServiceKey(key, family);
       if (address !== undefined) found.push({ ...address, list, ...(!other && { endpoints: 0 }) });
     }

@@ -7,6 +7,7 @@ import { repairText } from "../../observe/repair-text.js";
 import {
   type ApiStatus,
   type FamilyStatus,
+  type LastRepair,
   nodePortPlaces,
   type StatusEvent,
   type StatusProblem,
@@ -54,11 +55,16 @@ function daemonLines(report: StatusReport, now: number): string[] {
         ? undefined
         : counted(ignored, "object or field cannot be served", "objects or fields cannot be served"),
     ],
-    ["last repair", lastRepair && repairText(lastRepair, ` ${durationText(now - lastRepair.at)} ago`)],
+    ["last repair", lastRepair && lastRepairText(lastRepair, now)],
     ...notes.map((note) => ["under way", note] as const),
     ["health", healthText(report)],
   ]);
   return [...problemLines(problems), "", ...facts];
+}
+
+function lastRepairText(repair: LastRepair, now: number): string {
+  const text = repairText(repair, ` ${durationText(now - repair.at)} ago`);
+  return repair.times === 1 ? text : `${text}; ${repair.times} times in 10 minutes`;
 }
 
 function apiText(api: ApiStatus | undefined): string {

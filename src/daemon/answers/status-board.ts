@@ -17,7 +17,6 @@ import type {
 } from "../../proxier/observer.js";
 import type { Logger } from "../../base/logger.js";
 import { firstOf, repairText } from "../../observe/repair-text.js";
-import { remedyFor } from "../../proxier/contention.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import type { ServicePacket } from "../../tools/explain/firewall-check.js";
 import { packetsOf } from "../../tools/explain/service-packets.js";
@@ -37,8 +36,12 @@ import {
   type StatusReport,
 } from "../../observe/status-report.js";
 
-/** How long a repaired change by another process stays a problem, ms, because it may happen again. */
+/** How long a loss of events stays a problem, ms, because it may happen again. */
 const RECENT_MS = 60_000;
+/** Repairs in this time are counted, ms. */
+const REPAIRS_MS = 600_000;
+/** Maximum number of repairs to count. */
+const MOST_REPAIRS = 1000;
 /** Maximum number of names for one kind of problem. Only the number of the others is reported. */
 const NAMED = 10;
 
@@ -94,6 +97,8 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   #eventsLost: { readonly at: number; readonly reason: string } | undefined;
   #contended: ContentionReport | undefined;
   #lastRepair: LastRepair | undefined;
+  /** Times of the repairs within the last REPAIRS_MS before the last one. */
+  #repairs: readonly number[] = [];
 
   constructor(options: StatusBoardOptions) {
     this.#options = options;
@@ -135,7 +140,9 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   repaired({ family, by, changes, found, ms }: RepairReport): void {
     const told = changes.length > 0 ? changes : found;
-    const repair = { at: this.#now(), family, by, changes: told, ms };
+    const now = this.#now();
+    this.#repairs = [...this.#repairs.slice(1 - MOST_REPAIRS), now].filter((at) => now - at < REPAIRS_MS);
+    const repair = { at: now, family, by, changes: told, ms, times: this.#repairs.length };
     this.#lastRepair = repair;
     // The contention has already been recorded, and there may be many repairs.
     if (this.#contended === undefined) this.#note("warning", repairText(repair));
@@ -330,14 +337,9 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     }
   }
 
-  /** Reports recent changes by other processes. */
+  /** Reports a recent loss of events. A repaired change is only a fact: services have been served. */
   *#disturbed(): Iterable<StatusProblem> {
-    const repair = this.#lastRepair;
     const now = this.#now();
-    if (repair !== undefined && now - repair.at < RECENT_MS && this.#contended === undefined) {
-      const what = repairText(repair, ` ${durationText(now - repair.at)} ago`);
-      yield { what, remedy: remedyFor(repair.by) };
-    }
     if (this.#eventsLost !== undefined && now - this.#eventsLost.at < RECENT_MS) {
       const { at, reason } = this.#eventsLost;
       const what = `${reason} ${durationText(now - at)} ago; everything was compared with the kernel, so no change was missed`;

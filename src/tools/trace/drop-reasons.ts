@@ -33,8 +33,6 @@ export function reasonText(reason: DropReason): string {
 
 /** Sets looked up by rules that drop or reject, or that lead to a chain which does. */
 const BY_SET: ReadonlyMap<string, DropReason> = new Map([
-  [SetName.noEndpointServices, "traffic-policy-local"],
-  [SetName.noEndpointNodePorts, "traffic-policy-local"],
   [SetName.clusterIPs, "no-such-port"],
   [SetName.serviceCIDRs, "no-such-service"],
   [SetName.resetServices, "endpoint-gone"],
@@ -51,6 +49,7 @@ export function reasonOf(
 ): DropReason | undefined {
   if (table !== TABLE_NAME || (family !== "ip" && family !== "ip6")) return undefined;
   if (chain === ChainName.reject) return "no-ready-endpoint";
+  if (chain === ChainName.drop) return "traffic-policy-local";
   if (chain.startsWith("source-ranges-")) return "source-ranges";
   if (chain.startsWith("over-limit-")) return "over-limit";
   for (const expr of exprs ?? []) {

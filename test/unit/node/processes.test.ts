@@ -1,6 +1,6 @@
 import { beforeEach, expect, it } from "vitest";
 
-import { netfilterPortOpen, processOfThread } from "../../../src/node/processes.js";
+import { netfilterPortOpen, originOf, processOfThread } from "../../../src/node/processes.js";
 import { putFile, temporaryDirectory } from "../../support/temporary-directory.ts";
 
 /** Output of Linux 6.18. */
@@ -23,6 +23,18 @@ it("netfilterPortOpen finds a port of NETLINK_NETFILTER, and of no other protoco
   expect(await netfilterPortOpen(8902, root)).toBe(true);
   expect(await netfilterPortOpen(890, root)).toBe(false);
   expect(await netfilterPortOpen(2224240146, root)).toBe(false);
+});
+
+it("originOf names the unit or the parent of a process that still runs", async () => {
+  await put("11/comm", "nft\n");
+  await put("11/status", "Name:\tnft\nPPid:\t10\n");
+  await put("11/cgroup", "0::/system.slice/cron.service\n");
+  await put("10/comm", "bash\n");
+  expect(await originOf(11, "nft", root)).toBe("cron.service");
+  await put("11/cgroup", "0::/user.slice/session-3.scope\n");
+  expect(await originOf(11, "nft", root)).toBe("bash");
+  expect(await originOf(11, "firewalld", root)).toBeUndefined();
+  expect(await originOf(12, "nft", root)).toBeUndefined();
 });
 
 it("processOfThread names the process, unless this /proc shows another one under that number", async () => {

@@ -416,23 +416,18 @@ test("parts of the daemon are asked for each status, and the event loop stays re
   expect((await board.status()).problems).toHaveLength(11);
 });
 
-test("other processes' changes are a problem for a minute", async () => {
+test("lost events are a problem for a minute, and repaired changes are counted", async () => {
   const { board, write, setNow } = setUp();
   write();
   setNow(10_000);
   board.eventsLost("events were lost");
-  board.repaired({
-    family: "ip",
-    cause: "changed",
-    found: [],
-    changes: ["chain services deleted"],
-    by: [],
-    operations: 1,
-    ms: 7,
-  });
+  const change = { family: "ip", cause: "changed", found: [], by: [], operations: 1, ms: 7 } as const;
+  for (let times = 0; times < 3; times++) board.repaired({ ...change, changes: ["chain services deleted"] });
   setNow(69_000);
+  expect(statusLines(await board.status(), 69_000).join("\n")).toMatch(
+    /last repair +another process changed the IPv4 table 59s ago: chain services deleted; repaired in 7ms; 3 times in 10 minutes$/m,
+  );
   expect((await board.status()).problems.map(({ what }) => what)).toEqual([
-    "another process changed the IPv4 table 59s ago: chain services deleted; repaired in 7ms",
     expect.stringMatching(/^events were lost 59s ago/) as string,
   ]);
   setNow(70_001);
