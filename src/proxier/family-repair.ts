@@ -1,8 +1,8 @@
 /** Decides when to repair a table that another process changed, and what to log. */
 import type { IpFamily } from "../base/ip.js";
-import { originOf } from "../node/processes.js";
+import { describeProcess } from "../node/processes.js";
 import type { ApplyResult, Drift, ForeignChange, Table } from "../table/table-exports.js";
-import type { Contention, Writer } from "./contention.js";
+import type { Contention } from "./contention.js";
 import type { RepairCause } from "./observer.js";
 import type { ProxierContext } from "./proxier-context.js";
 
@@ -15,6 +15,7 @@ const LONGEST_WAIT_MS = 10_000;
 /** Maximum number of items to keep until a repair. */
 const MAX_NAMES = 5;
 const MAX_CHANGES = 10;
+const MAX_DESCRIBED = 16;
 
 /**
  * Limits the CPU time spent on a table that another process keeps changing: after t ms of work, the next may start 9 t
@@ -42,10 +43,8 @@ interface Noticed {
   readonly since: number;
   transactions: number;
   readonly changes: Set<string>;
-  /** By thread: the process, and what started it, if it lived long enough to be asked. */
-  readonly by: Map<number, { readonly name: string; origin?: string }>;
-  /** By port. */
-  readonly writers: Map<number, Writer>;
+  /** Descriptions of the processes, by thread. */
+  readonly by: Map<number, string>;
 }
 
 interface FamilyRepairOptions extends ProxierContext {
@@ -74,6 +73,8 @@ export class FamilyRepair {
   readonly #cpuMs: () => number;
   readonly #pace = new RepairPace();
   #noticed: Noticed | undefined;
+  /** Threads that were described before. A second proxier always writes through the same few. */
+  readonly #described = new Map<number, string>();
 
   constructor(family: IpFamily, table: Table, options: FamilyRepairOptions) {
     this.#family = family;
@@ -84,19 +85,21 @@ export class FamilyRepair {
   }
 
   /** Another process changed the table. */
-  notice({ changes, process, portId }: ForeignChange): void {
+  notice({ changes, process }: ForeignChange): void {
     this.drifted();
     this.#contention.noticed();
     const noticed = (this.#noticed ??= nothingSince(this.#context.clock.now()));
     noticed.transactions++;
     for (const change of changes) if (noticed.changes.size < MAX_CHANGES) noticed.changes.add(change);
-    if (process !== undefined && noticed.by.size < MAX_NAMES && !noticed.by.has(process.pid)) {
-      const writer: { readonly name: string; origin?: string } = { name: process.name };
-      noticed.by.set(process.pid, writer);
-      void originOf(process.pid, process.name).then((origin) => (writer.origin = origin));
-    }
-    if (noticed.writers.size < MAX_NAMES && !noticed.writers.has(portId))
-      noticed.writers.set(portId, { portId, process });
+    if (process === undefined || noticed.by.size >= MAX_NAMES || noticed.by.has(process.pid)) return;
+    const { pid, name } = process;
+    noticed.by.set(pid, this.#described.get(pid) ?? `${name} (pid ${pid})`);
+    // The repair may be reported before that is known.
+    void describeProcess(pid, name).then((text) => {
+      noticed.by.set(pid, text);
+      if (this.#described.size >= MAX_DESCRIBED) this.#described.clear();
+      this.#described.set(pid, text);
+    });
   }
 
   /** The table differs from what we last wrote. */
@@ -137,15 +140,14 @@ export class FamilyRepair {
     // A difference that a read finds by itself is known from the start of the read.
     const noticed = this.#noticed ?? nothingSince(start.at);
     this.#noticed = undefined;
-    const contended = this.#contention.repaired(this.#family, [...noticed.writers.values()]);
+    const by = [...noticed.by.values()];
+    const contended = this.#contention.repaired(by);
     const report = {
       family: this.#family,
       cause: causeOf(result.drift),
       found: result.drift.changes,
       changes: [...noticed.changes],
-      by: Array.from(noticed.by, ([pid, { name, origin }]) => {
-        return `${name} (pid ${pid}${origin === undefined ? "" : `, started by ${origin}`})`;
-      }),
+      by,
       operations: result.total,
       ms: now - noticed.since,
     };
@@ -159,7 +161,7 @@ export class FamilyRepair {
 }
 
 function nothingSince(since: number): Noticed {
-  return { since, transactions: 0, changes: new Set(), by: new Map(), writers: new Map() };
+  return { since, transactions: 0, changes: new Set(), by: new Map() };
 }
 
 function causeOf({ causes, tableDeleted }: Drift): RepairCause {

@@ -6,14 +6,13 @@ import type { V1Node } from "@kubernetes/client-node";
 import { runInSlices, TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { Kernel } from "../netlink/kernel.js";
-import { netfilterPortOpen, processOfThread } from "../node/processes.js";
 import { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
 import { ServiceModel } from "../model/service-model.js";
 import type { IpFamily } from "../base/ip.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js";
 import { type Clock, joinResults } from "../table/table-exports.js";
-import { Contention, type PeerLookup } from "./contention.js";
+import { Contention } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family-proxier.js";
 import { LocalAddresses, type WatchedAddresses } from "../node/local-addresses.js";
 import { problemLogger, transferLogger } from "./model-log.js";
@@ -52,8 +51,6 @@ export interface ProxierOptions {
   readonly watch?: boolean;
   /** CPU time that this process has used, ms. It limits the share for repairs. Default: as the system reports it. */
   readonly cpuMs?: () => number;
-  /** Information about processes that change the tables. Default: from /proc. */
-  readonly peers?: PeerLookup;
   /**
    * Whether the model records addresses and endpoints that services give up, until `model.takeRemovals`, for connection tracking. Default:
    * false.
@@ -63,8 +60,6 @@ export interface ProxierOptions {
 
 /** Maximum time for which changes are batched while they keep coming, ms. */
 const BATCH_MS = 20;
-
-const PEERS_IN_PROC: PeerLookup = { portOpen: netfilterPortOpen, processOf: processOfThread };
 
 /** The result of one write of all families. */
 interface SyncOutcome {
@@ -133,10 +128,10 @@ export class Proxier implements ObjectSink {
       trackRemovals: options.trackRemovals ?? false,
     });
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
-    const { log, clock, peers = PEERS_IN_PROC } = options;
+    const { log, clock } = options;
     const context: ProxierContext = { log, clock, observers: this.#observers };
     this.#reports = new SyncReports({ ...context, noLocalEndpoints: this.#noLocal });
-    this.#contention = new Contention({ ...context, lookup: peers });
+    this.#contention = new Contention(context);
     this.families = options.families.map(
       (family) =>
         new FamilyProxier(family, {
