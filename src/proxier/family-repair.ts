@@ -95,11 +95,14 @@ export class FamilyRepair {
     const { pid, name } = process;
     noticed.by.set(pid, this.#described.get(pid) ?? `${name} (pid ${pid})`);
     // The repair may be reported before that is known.
-    void describeProcess(pid, name).then((text) => {
-      noticed.by.set(pid, text);
-      if (this.#described.size >= MAX_DESCRIBED) this.#described.clear();
-      this.#described.set(pid, text);
-    });
+    void this.#describe(pid, name, noticed);
+  }
+
+  async #describe(pid: number, name: string, { by }: Noticed): Promise<void> {
+    const text = await describeProcess(pid, name);
+    by.set(pid, text);
+    if (this.#described.size >= MAX_DESCRIBED) this.#described.clear();
+    this.#described.set(pid, text);
   }
 
   /** The table differs from what we last wrote. */

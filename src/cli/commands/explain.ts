@@ -12,6 +12,7 @@ import { openKernel } from "../open-kernel.js";
 import type { ExplainOptions } from "../options.js";
 import { UserError, writeOut } from "../stdio.js";
 import { jsonText } from "../text/structured-text.js";
+import { fitted } from "../text/terminal.js";
 
 export { PacketError } from "../../tools/explain/packet-report.js";
 
@@ -31,7 +32,7 @@ export async function explainCommand(words: readonly string[], options: ExplainO
   try {
     for (const [i, spec] of specs.entries()) {
       const report: PacketReport = await reportOn(spec, kernel, sourcesOf(answers, kernel));
-      const text = options.output === "json" ? jsonText({ ...KIND, ...report }) : reportText(report);
+      const text = options.output === "json" ? jsonText({ ...KIND, ...report }) : fitted(reportText(report));
       await writeOut(i === 0 || options.output === "json" ? text : `\n${text}`);
     }
   } finally {

@@ -18,6 +18,7 @@ import type { FlagValues } from "../flags/kube-proxy-flags.js";
 import { openKernel } from "../open-kernel.js";
 import { interfaceAddresses, nodeName } from "../setup.js";
 import { structuredText } from "../text/structured-text.js";
+import { fitted } from "../text/terminal.js";
 import { UserError, writeError, writeOut } from "../stdio.js";
 import { programVersion } from "../version.js";
 
@@ -58,7 +59,7 @@ export async function preflightCommand(flags: FlagValues, options: PreflightComm
 }
 
 async function textOf(report: PreflightReport, output: PreflightCommandOptions["output"]): Promise<string> {
-  return output === "json" || output === "yaml" ? structuredText(report, output) : reportText(report);
+  return output === "json" || output === "yaml" ? structuredText(report, output) : fitted(reportText(report));
 }
 
 /** An invalid configuration is a finding. The other checks then use as much of it as possible. */

@@ -9,7 +9,7 @@ import { UserError, writeOut } from "../stdio.js";
 import { EVENT_COLUMNS, statusLines } from "../text/status-text.js";
 import { structuredText } from "../text/structured-text.js";
 import { tableLines } from "../text/table.js";
-import { terminalWidth } from "../text/terminal.js";
+import { fitted } from "../text/terminal.js";
 
 const LACKING = "names, states of endpoints, pending or refused changes, or events";
 /** Time between two requests with `--watch`, ms. */
@@ -35,7 +35,7 @@ export async function statusCommand(options: StatusOptions): Promise<number> {
 
 function eventText(items: readonly StatusEvent[]): string {
   if (items.length === 0) return "no events since startup\n";
-  return linesText(tableLines(EVENT_COLUMNS, items, { headers: false, wide: true, width: terminalWidth() }));
+  return fitted(linesText(tableLines(EVENT_COLUMNS, items, { headers: false, width: undefined })));
 }
 
 /** Prints the status, and again whenever its problems change. Ends with Ctrl-C, or if the output's reader is gone. */

@@ -16,6 +16,7 @@ import { ManifestOverlaps } from "./manifest-overlaps.js";
 import type { ValidateOptions } from "../options.js";
 import { decoderFor, nodeName, readConfig } from "../setup.js";
 import { writeOut } from "../stdio.js";
+import { fitted } from "../text/terminal.js";
 
 /** Version of the JSON report. Fields may be added to it, but not changed or removed. */
 const REPORT = { apiVersion: "nft-proxier.dev/v1", kind: "ValidationReport" } as const;
@@ -79,7 +80,7 @@ export async function validateCommand(options: ValidateOptions): Promise<number>
   const text =
     options.output === "json"
       ? `${JSON.stringify({ ...REPORT, directory: options.manifests, valid, served, findings }, null, 2)}\n`
-      : linesText([...findings.map(lineOf), summaryOf(findings, served)]);
+      : fitted(linesText([...findings.map(lineOf), summaryOf(findings, served)]));
   await writeOut(text);
   return valid ? 0 : 1;
 }

@@ -9,7 +9,7 @@ import { type EndpointStatus, type ServicePortStatus, serviceText } from "../../
 import type { KernelService } from "../answers/answers.js";
 import { REFUSAL_REASONS, type RefusalReason } from "../../ruleset/refusals.js";
 import { type Column, tableLines, type TableOptions } from "./table.js";
-import { factLines } from "./terminal.js";
+import { factLines, wrap } from "./terminal.js";
 
 const numberText = (value: number | undefined): string => (value === undefined ? "" : String(value));
 
@@ -25,7 +25,8 @@ const PORT: Column<ServicePortStatus> = { title: "PORT", text: ({ port, protocol
 export const SERVICE_COLUMNS: readonly Column<ServicePortStatus>[] = [
   SERVICE,
   PORT,
-  { title: "ADDRESS", drop: 6, text: (item) => vipsOf(item).join(",") },
+  { title: "ADDRESS", drop: 6, wide: false, text: firstAddress },
+  { title: "ADDRESSES", wide: true, text: (item) => vipsOf(item).join(",") },
   { title: "NODE PORT", drop: 3, text: ({ nodePort }) => (nodePort === 0 ? "" : String(nodePort)) },
   { title: "POLICY", drop: 2, text: policyText },
   { title: "READY", text: ({ ready, total }) => `${ready}/${total}` },
@@ -46,6 +47,12 @@ export const KERNEL_COLUMNS: readonly Column<KernelService>[] = [
 
 export function kernelAddress({ family, address, port }: KernelService): string {
   return address === "" ? `node port ${port} (${FAMILY_NAMES[family]})` : withPort(address, port);
+}
+
+/** Returns text such as "10.96.0.10 +2". */
+function firstAddress(item: ServicePortStatus): string {
+  const [first = "", ...others] = vipsOf(item);
+  return others.length === 0 ? first : `${first} +${others.length}`;
 }
 
 /** Returns "Cluster", or which of the two policies is Local. */
@@ -132,7 +139,12 @@ export function describeLines(items: readonly ServicePortStatus[], options: Tabl
       "  ",
     );
     const endpoints = tableLines(ENDPOINT_COLUMNS, endpointsOf([item]), inner(options));
-    return ["", title, ...facts, ...(endpoints.length > 1 ? endpoints.map((line) => `  ${line}`) : [])];
+    return [
+      "",
+      ...wrap(title, 2, options.width),
+      ...facts,
+      ...(endpoints.length > 1 ? endpoints.map((line) => `  ${line}`) : []),
+    ];
   });
   return [...lines.slice(1), ...(options.headers ? remainingLines(items) : [])];
 }

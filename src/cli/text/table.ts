@@ -9,7 +9,7 @@ export interface Column<T> {
   readonly drop?: number;
   /** Omitted if no row has a text. */
   readonly optional?: boolean;
-  /** Shown only in wide tables. */
+  /** true: shown only in wide tables. false: not in these. Default: shown in all. */
   readonly wide?: boolean;
   /** Width that suffices for most cells, for tables whose rows come one by one. */
   readonly usual?: number;
@@ -27,6 +27,8 @@ export interface TableOptions {
 }
 
 const GAP = "  ";
+/** Columns are omitted only if this much of each longer cell does not fit either. */
+const ENOUGH = 32;
 /** Minimum width of a shortened cell. */
 const NARROWEST = 8;
 
@@ -42,7 +44,7 @@ export class Table<T> {
   #widths: readonly number[] = [];
 
   constructor(columns: readonly Column<T>[], options: TableOptions) {
-    this.#columns = columns.filter(({ wide = false }) => !wide || options.wide === true);
+    this.#columns = columns.filter(({ wide }) => wide === undefined || wide === (options.wide ?? false));
     this.#options = options;
   }
 
@@ -74,7 +76,8 @@ export class Table<T> {
     });
     const isEmpty = (i: number): boolean => rows.every((cells) => cells[i] === "");
     let shown = this.#columns.flatMap(({ optional = false }, i) => (optional && isEmpty(i) ? [] : [i]));
-    const over = (): number => sum(shown.map((i) => widths[i])) + GAP.length * (shown.length - 1) - limit;
+    const over = (): number =>
+      sum(shown.map((i) => Math.min(widths[i], ENOUGH))) + GAP.length * (shown.length - 1) - limit;
     const numbers = shown.flatMap((i) => this.#columns[i].drop ?? []).sort((a, b) => a - b);
     for (const least of wide ? [] : numbers) {
       if (over() <= 0) break;

@@ -14,14 +14,27 @@ export function terminalWidth(): number | undefined {
 export function wrap(text: string, indent: number, width = terminalWidth()): string[] {
   if (width === undefined || text.length <= width) return [text];
   const lines: string[] = [];
-  let line = "";
-  for (const word of text.split(" ")) {
-    if (line.trim() !== "" && line.length + 1 + word.length > width) {
-      lines.push(line.trimEnd());
-      line = `${" ".repeat(indent)}${word}`;
-    } else line += lines.length === 0 && line === "" ? word : ` ${word}`;
+  // Blanks in front of words, such as between columns, stay.
+  const [first = "", ...words] = text.match(/ *[^ ]+/g) ?? [];
+  let line = first;
+  for (const word of words) {
+    if (line.length + word.length <= width) line += word;
+    else {
+      lines.push(line);
+      line = `${" ".repeat(indent)}${word.trimStart()}`;
+    }
   }
   return [...lines, line];
+}
+
+/** Wraps each line of a text that is longer than the terminal is wide, below the line's last column. */
+export function fitted(text: string, width = terminalWidth()): string {
+  if (width === undefined) return text;
+  const lines = text.split("\n").flatMap((line) => {
+    const start = /^(?:.*\S {2,}| *)(?=\S)/.exec(line)?.[0].length ?? 0;
+    return wrap(line, start > width / 2 ? 4 : start, width);
+  });
+  return lines.join("\n");
 }
 
 /** Formats facts as "name  text", with the texts in one column, and wraps them. Facts without a text are omitted. */

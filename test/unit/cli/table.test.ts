@@ -80,5 +80,6 @@ test("facts are wrapped between words below their first line, and unknown ones a
   ).toEqual(["node    here", "health  ok"]);
   expect(wrap("name  one two three", 6, 14)).toEqual(["name  one two", "      three"]);
   expect(wrap("name  unbreakable-word", 6, 10)).toEqual(["name", "      unbreakable-word"]);
+  expect(wrap("  two  columns here", 4, 14)).toEqual(["  two  columns", "    here"]);
   expect(wrap("no limit at all", 3, undefined)).toEqual(["no limit at all"]);
 });
