@@ -41,7 +41,7 @@ interface AnsweredParts {
 }
 
 /** Paths that have no answer before the first write. */
-const ABOUT_SERVICES: readonly string[] = ["services", "endpoints", "owner"];
+const ABOUT_SERVICES: readonly string[] = ["services", "endpoints", "owner", "unserved"];
 const NOTHING_WRITTEN = "it has written no rules since startup (`nft-proxier status` shows why)";
 
 /** By default, names and addresses of all services are only for this node's users. */

@@ -95,6 +95,8 @@ export class ServiceModel {
   #node: NodeContext;
 
   readonly #services = new Map<string, ServiceEntry>();
+  /** Why services are not served by rule. */
+  readonly #skipped = new Map<string, string>();
   readonly #slices = new Map<string, SliceRecord>();
   readonly #claims: Readonly<Record<IpFamily, Claims>>;
   /** Former versions of slices that changed or were removed since the last `takeRemovals`. Undefined if not tracked. */
@@ -150,6 +152,7 @@ export class ServiceModel {
   upsert(object: ModelObject): boolean {
     const { kind, name } = object;
     this.#problems.update(kind, name, object.problems, object.refused);
+    if (object.kind === "Service") this.#noteSkipped(name, object.skipped);
     if (object.record === undefined) return this.#drop(kind, name);
     switch (object.kind) {
       case "Service":
@@ -164,7 +167,23 @@ export class ServiceModel {
   /** Returns whether anything relevant changed. @param name "namespace/name", or only the name of a ServiceCIDR. */
   remove(kind: ModelObject["kind"], name: string): boolean {
     this.#problems.update(kind, name, undefined);
+    if (kind === "Service") this.#noteSkipped(name, undefined);
     return this.#drop(kind, name);
+  }
+
+  #noteSkipped(name: string, reason: string | undefined): void {
+    if (reason === undefined) this.#skipped.delete(name);
+    else this.#skipped.set(name, reason);
+  }
+
+  /** Returns why a service has no views, as a clause about it. Undefined if it does not exist. */
+  whyNotServed(service: string): string | undefined {
+    const skipped = this.#skipped.get(service);
+    if (skipped !== undefined) return skipped;
+    if (this.#services.get(service)?.record !== undefined)
+      return "no address of it is of a family that this node serves";
+    const problem = [...this.#problems.present()].find(({ kind, object }) => kind === "Service" && object === service);
+    return problem && `${problem.field}: ${problem.reason}`;
   }
 
   /** The ServiceCIDRs of a family: canonical, sorted, without overlap. */

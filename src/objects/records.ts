@@ -108,7 +108,10 @@ interface Decoded<Kind extends string, ObjectRecord> {
   readonly refused?: ReadonlySet<string>;
 }
 
-type ServiceObject = Decoded<"Service", ServiceRecord>;
+interface ServiceObject extends Decoded<"Service", ServiceRecord> {
+  /** Why it is not served by rule, as a clause about it. */
+  readonly skipped?: string;
+}
 
 export interface SliceObject extends Decoded<"EndpointSlice", SliceRecord> {
   /** Whether its family is one of the two, and it belongs to a service. kube-proxy skips other slices before it counts. */

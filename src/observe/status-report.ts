@@ -5,6 +5,7 @@
  *     GET /v1/events                     → EventList
  *     GET /v1/services                   → ServiceList, one item per service port and family
  *     GET /v1/services/NAMESPACE/NAME    → ServiceList of one service, with its endpoints
+ *     GET /v1/unserved/NAMESPACE/NAME    → UnservedService, if the service exists
  *     GET /v1/endpoints                  → ServiceList of all services, each with its endpoints
  *     GET /v1/owner/ip|ip6/TCP|UDP|SCTP/PORT[/ADDRESS]
  *                                        → ServiceList of the service that has the port at the address, otherwise of
@@ -185,6 +186,14 @@ export interface ServiceList {
   readonly apiVersion: typeof API_VERSION;
   readonly kind: "ServiceList";
   readonly items: readonly ServicePortStatus[];
+}
+
+/** A service that exists, but is not served on this node. */
+export interface UnservedService {
+  readonly apiVersion: typeof API_VERSION;
+  readonly kind: "UnservedService";
+  /** A clause about the service. */
+  readonly reason: string;
 }
 
 /** Addresses on which node ports answer in one family. */

@@ -11,7 +11,7 @@ import { Cluster } from "./support/cluster.ts";
 import type { ServiceList } from "../../src/observe/status-report.ts";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
 import { entryTo } from "./support/entries.ts";
-import { clusterAddress, nodePortOf, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { clusterAddress, nodePortOf, serviceObject, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { longTest } from "../support/long.ts";
 import { end, endIfRunning, logOf } from "./support/daemon.ts";
 
@@ -47,6 +47,11 @@ const annotated: ServiceSpec = {
   },
 };
 
+const headless = serviceObject({
+  ...{ name: "hidden", n: 6, endpoints: [], protocols: ["tcp"] },
+  spec: { type: "ClusterIP", clusterIP: "None", clusterIPs: ["None"] },
+});
+
 let cluster: Cluster;
 let directory: string;
 let socket: string;
@@ -58,9 +63,10 @@ beforeAll(async () => {
   ]);
   directory = await cluster.temporaryDirectory();
   socket = join(directory, "daemon.sock");
-  const args = await cluster.write(
-    [web, empty, shop, alike, annotated].flatMap((service) => serviceObjects(cluster.lab, service)),
-  );
+  const args = await cluster.write([
+    ...[web, empty, shop, alike, annotated].flatMap((service) => serviceObjects(cluster.lab, service)),
+    headless,
+  ]);
   daemon = cluster.start(["run", ...args, "--control-socket", socket]);
   daemon.stderr?.resume();
   await eventually(async () => expect((await ask("status")).code).toBe(0));
@@ -116,9 +122,37 @@ test("services lists active and rejected services", async () => {
 test("a named service is listed with its endpoints, and one that is not served is an error", async () => {
   const { stdout } = await ask("services", "default/web");
   expect(stdout).toMatch(new RegExp(`${cluster.lab.pod("a").address.ip}:8080 +node-1 +yes +ready,serving +50 %`));
-  const missing = await ask("services", "default/nope");
-  expect(missing.code).toBe(1);
-  expect(missing.stderr).toContain("default/nope is not served");
+  for (const [name, message] of [
+    ["default/nope", "default/nope is not served: it does not exist"],
+    ["default/wbe", "did you mean default/web?"],
+    ["wbe", "no served service has the name wbe; did you mean web?"],
+    ["default/hidden", "default/hidden is not served: it is headless, so its clients connect to its pods"],
+    ["default/web:https", "default/web has no such port; its ports are 80/TCP tcp, "],
+    ["10.96.9.9", "no service has the address 10.96.9.9"],
+    ["10.96.1.1:81", "no service has 10.96.1.1:81, and none has node port 81"],
+    ["a/b/c", "a/b/c is not a service; use NAMESPACE/NAME"],
+  ]) {
+    const missing = await ask("services", name);
+    expect([missing.code, missing.stderr]).toEqual([1, expect.stringContaining(message)]);
+  }
+});
+
+test("services are named in the same ways by every command", async () => {
+  const { ip } = clusterAddress(1);
+  for (const name of ["default/web", "web", "web:tcp", "default/web:80", ip, `${ip}:80`, `${PLAN.node.ip}:30001`]) {
+    for (const command of [["services"], ["top"], ["explain"]]) {
+      const { code, stdout, stderr } = await ask(...command, name);
+      // Endpoints are not counted here.
+      if (command[0] === "top")
+        expect(stderr).toContain("to count them, start the daemon with --service-counters=endpoint");
+      else expect([code, stderr, stdout]).toEqual([0, "", expect.stringContaining("default/web")]);
+    }
+  }
+  const { stdout } = await ask("services", "web:tcp", "default/shop:tcp");
+  expect(stdout).toContain("default/web:tcp 80/TCP IPv4: active");
+  expect(stdout).toContain("default/shop:tcp 80/TCP IPv6: active");
+  expect((await ask("services", "-n", "kube-system")).stdout).toBe("no services\n");
+  expect((await ask("services", "-n", "default", "--state", "rejected")).stdout).not.toMatch(/web|shop/);
 });
 
 test("endpoints are listed with pod, node and zone, and terminating ones with their remaining connections", async () => {

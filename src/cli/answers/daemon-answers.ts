@@ -7,6 +7,7 @@ import type {
   ServiceList,
   ServicePortStatus,
   StatusReport,
+  UnservedService,
 } from "../../observe/status-report.js";
 import type { Addressed } from "../../tools/explain/packet-report.js";
 import { UserError } from "../stdio.js";
@@ -47,6 +48,12 @@ export class DaemonAnswers implements Answers {
 
   service(namespace: string, name: string): Promise<ServiceList | undefined> {
     return this.#list("services", namespace, name).catch(ifFound);
+  }
+
+  /** Returns why a service that exists is not served. Resolves to undefined if there is no such service. */
+  async whyNotServed(namespace: string, name: string): Promise<string | undefined> {
+    const answer = this.#ask<UnservedService>("unserved", namespace, name);
+    return (await answer.catch(ifFound))?.reason;
   }
 
   ownerOf(to: Addressed): Promise<ServiceList | undefined> {

@@ -84,17 +84,20 @@ async function inAnyNamespace(answers: DaemonAnswers, name: string): Promise<str
     }
   });
   const [only, ...others] = found;
-  if (only === undefined) throw new UserError(`no namespace has a service ${name}${guess(name, names)}`);
+  if (only === undefined) throw new UserError(`no served service has the name ${name}${guess(name, names)}`);
   if (others.length === 0) return only;
   throw new UserError(`${name} is in ${found.size} namespaces: ${[...found].join(", ")}; name one of them, or use -n`);
 }
 
 async function whyNot(answers: DaemonAnswers, full: string): Promise<string> {
+  const [ofNamespace, ofName] = full.split("/");
+  const reason = await answers.whyNotServed(ofNamespace, ofName);
+  if (reason !== undefined) return reason;
   const names = new Set<string>();
   await answers.eachService((items) => {
     for (const { namespace, name } of items) names.add(`${namespace}/${name}`);
   });
-  return `it does not exist, has no ClusterIP, or is headless${guess(full, names)}`;
+  return `it does not exist${guess(full, names)}`;
 }
 
 function guess(name: string, names: Iterable<string>): string {

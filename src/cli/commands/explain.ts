@@ -41,7 +41,7 @@ export async function explainCommand(words: readonly string[], options: ExplainO
   return 0;
 }
 
-/** Replaces the name of a service by the first address of each of its ports. Returns other words unchanged. */
+/** Replaces a service by the first address of each of its ports. Returns other words unchanged. */
 async function packetsOf(
   words: readonly string[],
   answers: DaemonAnswers,
@@ -49,7 +49,7 @@ async function packetsOf(
 ): Promise<readonly (readonly string[])[]> {
   const last = words.at(-1) ?? "";
   const selector = parseSelector(last, namespace);
-  if (selector === undefined || "address" in selector) return [words];
+  if (selector === undefined || ("address" in selector && selector.port !== undefined)) return [words];
   const [protocol] = words.filter((word) => TRANSPORTS.some((name) => name === word));
   const source = words.slice(0, -1).findLast((word) => word !== protocol);
   const address = source === undefined ? undefined : parseAddress(source);

@@ -21,7 +21,7 @@ import {
   servicesInPieces,
   type ServiceStates,
 } from "./services.js";
-import { API_VERSION, type ServicePortStatus } from "../../observe/status-report.js";
+import { API_VERSION, type ServicePortStatus, type UnservedService } from "../../observe/status-report.js";
 
 const HEAD = { apiVersion: API_VERSION, kind: "ServiceList" } as const;
 
@@ -29,7 +29,7 @@ interface ServiceBoardOptions {
   readonly families: readonly IpFamily[];
   readonly proxier: {
     readonly families: readonly CountingFamily[];
-    readonly model: ListedModel & Pick<ServiceModel, "counts">;
+    readonly model: ListedModel & Pick<ServiceModel, "counts" | "whyNotServed">;
   };
   readonly states: ServiceStates;
   readonly clock: Clock;
@@ -62,6 +62,7 @@ export class ServiceBoard implements ConnectionSource {
   route(path: readonly string[]): Promise<unknown> | undefined {
     const [what, ...rest] = path;
     if (what === "owner") return this.#ownerOf(path);
+    if (what === "unserved") return this.#whyNotServed(rest.join("/"));
     if (what !== "services" && what !== "endpoints") return undefined;
     if (rest.length === 0) return this.#list(what === "endpoints");
     return what === "services" && rest.length === 2 ? this.#describe(rest.join("/")) : undefined;
@@ -96,6 +97,12 @@ export class ServiceBoard implements ConnectionSource {
   #describe(service: string): Promise<PiecewiseList> | undefined {
     if (!isServed(this.#listing, service)) return undefined;
     return this.#read().then(() => new PiecewiseList(HEAD, describeService(this.#listing, service)));
+  }
+
+  #whyNotServed(service: string): Promise<UnservedService> | undefined {
+    const reason = this.#options.proxier.model.whyNotServed(service);
+    if (reason === undefined) return undefined;
+    return Promise.resolve({ apiVersion: API_VERSION, kind: "UnservedService", reason });
   }
 
   #ownerOf(path: readonly string[]): Promise<PiecewiseList> | undefined {

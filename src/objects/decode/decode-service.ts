@@ -53,9 +53,12 @@ export function* decodeService(
   const metadata = metadataOf(fields, problems);
   if (!readable(metadata, "labels", problems) || !readable(metadata, "annotations", problems)) return undefined;
   const labels = metadata["labels"];
-  if (isFields(labels) && Object.hasOwn(labels, PROXY_NAME_LABEL)) return undefined;
+  if (isFields(labels) && Object.hasOwn(labels, PROXY_NAME_LABEL)) {
+    return problems.skip(`its label ${PROXY_NAME_LABEL} assigns it to another proxy`);
+  }
   const spec = fieldsOf(fields["spec"], "spec", problems);
-  if (spec["type"] === "ExternalName" || spec["clusterIP"] === "None") return undefined;
+  if (spec["type"] === "ExternalName") return problems.skip("its type ExternalName is only a DNS name");
+  if (spec["clusterIP"] === "None") return problems.skip("it is headless, so its clients connect to its pods");
   const clusterIPs = readClusterIPs(spec, problems);
   if (clusterIPs === undefined) return undefined;
 

@@ -35,6 +35,17 @@ export class FieldProblems {
   #index = 0;
   #more = 0;
   #moreRefused = 0;
+  #skipped: string | undefined;
+
+  /** Why the object is not served by rule, as a clause about it. Undefined if it may be served. */
+  get skipped(): string | undefined {
+    return this.#skipped;
+  }
+
+  /** The object is not served by rule, so nothing is missing. */
+  skip(reason: string): undefined {
+    this.#skipped = reason;
+  }
 
   /** The next fields belong to an item of a list, and start with a dot. `leave` ends this. */
   enter(list: string, index: number): void {

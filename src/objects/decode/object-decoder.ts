@@ -54,7 +54,7 @@ export class ObjectDecoder {
     switch (kind) {
       case "Service": {
         const record = yield* decodeService(name, object, this.#options, problems);
-        return { kind, name, record, problems: problems.all, refused: problems.refused };
+        return { kind, name, record, skipped: problems.skipped, problems: problems.all, refused: problems.refused };
       }
       case "EndpointSlice": {
         if (this.#onPod !== undefined) reportPods(name, object, this.#onPod);

@@ -26,6 +26,7 @@ test("ObjectDecoder: another proxy's Service is not served, and causes no proble
     kind: "Service",
     name: "a/web",
     record: undefined,
+    skipped: "its label service.kubernetes.io/service-proxy-name assigns it to another proxy",
     problems: undefined,
   });
 });
