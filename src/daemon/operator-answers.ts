@@ -7,9 +7,10 @@ import { ControlServer, NotReady, type Route } from "./control/control-server.js
 import { ServiceBoard } from "./answers/service-board.js";
 import { StatusBoard } from "./answers/status-board.js";
 import { API_VERSION, type Diagnosis } from "../observe/status-report.js";
-import { openConnections } from "../tools/explain/connections.js";
-import { legacyObstacles } from "../tools/explain/legacy-obstacles.js";
-import { packetOf, reportOn, reportText, type Sources } from "../tools/explain/packet-report.js";
+import { openConnections } from "../tools/explain/world/open-connections.js";
+import { legacyObstacles } from "../tools/explain/world/legacy-obstacles.js";
+import { packetOf, reportOn, type Sources } from "../tools/explain/packet-report.js";
+import { reportText } from "../tools/explain/text/report-text.js";
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
 import { isLoopback } from "../node/node-facts.js";
 import { readSysctl } from "../node/packet-settings.js";

@@ -85,6 +85,12 @@ test.each([
   expect(importsOf(room).filter((text) => !allowed.some((other) => text.endsWith(`→ ${other}`)))).toEqual([]);
 });
 
+test("the machine of `explain` knows neither the node nor texts", () => {
+  const names = readdirSync(join(SOURCE, "tools/explain/machine"), { encoding: "utf8" });
+  const imports = names.flatMap((name) => filesImportedBy(join("tools/explain/machine", name)));
+  expect(imports.filter((name) => /^tools\/(trace|explain\/(world|text|firewall))\//.test(name))).toEqual([]);
+});
+
 test("ruleset/ uses only the types of a table", () => {
   expect(importsOf("ruleset").filter((text) => text.endsWith("→ table"))).toEqual([]);
 });

@@ -18,8 +18,7 @@ import type {
 import type { Logger } from "../../base/logger.js";
 import { firstOf, repairText } from "../../observe/repair-text.js";
 import { TimeSlice } from "../../base/time-slice.js";
-import type { ServicePacket } from "../../tools/explain/firewall-check.js";
-import { packetsOf } from "../../tools/explain/service-packets.js";
+import { packetsOf, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
 import { EventRing } from "./event-ring.js";
 import type { NodeInspection, ServedPackets } from "../../migration/preflight/node-inspection.js";
 import type { ServiceStates } from "./services.js";

@@ -3,8 +3,9 @@
  */
 import { counted } from "../../base/counted.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
-import { checkFirewalls, type Obstacle, type ServicePacket } from "../../tools/explain/firewall-check.js";
-import type { RoutedKernel } from "../../tools/explain/routing.js";
+import { checkFirewalls, type ServicesObstacle } from "../../tools/explain/firewall/firewall-check.js";
+import type { ServicePacket } from "../../tools/explain/firewall/service-packets.js";
+import type { RoutedKernel } from "../../tools/explain/world/routing.js";
 import { handoverLeft } from "../handover/handover.js";
 import type { Kernel } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
@@ -157,7 +158,7 @@ function legacyProblem(found: DroppingChain): StatusProblem {
 const NAMED = 3;
 const MOST_OBSTACLES = 10;
 
-function firewallProblems(obstacles: readonly Obstacle[]): FirewallProblem[] {
+function firewallProblems(obstacles: readonly ServicesObstacle[]): FirewallProblem[] {
   const told: FirewallProblem[] = obstacles.slice(0, MOST_OBSTACLES).map(firewallProblem);
   const more = obstacles.length - told.length;
   if (more > 0)
@@ -168,7 +169,16 @@ function firewallProblems(obstacles: readonly Obstacle[]): FirewallProblem[] {
   return told;
 }
 
-function firewallProblem({ ref, chain, hook, rule, verdict, direction, except, services }: Obstacle): FirewallProblem {
+function firewallProblem({
+  ref,
+  chain,
+  hook,
+  rule,
+  verdict,
+  direction,
+  except,
+  services,
+}: ServicesObstacle): FirewallProblem {
   const { family, table } = ref;
   const drops = verdict === "drop" ? "drops" : "rejects";
   const whose = direction === "original" ? "packets to" : "replies of";

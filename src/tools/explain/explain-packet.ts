@@ -8,14 +8,14 @@ import { TimeSlice } from "../../base/time-slice.js";
 import { AddressType } from "../../netlink/constants.js";
 import type { TableRef } from "../../netlink/kernel.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";
-import { type Branch, isPlain, type Step } from "./branch.js";
-import { IpSets } from "./ip-sets.js";
-import { Journey, type JourneyEnd, type Origin } from "./journey.js";
-import { endText } from "./run-chain.js";
-import type { World } from "./world.js";
-import { type PacketSpec, PacketState } from "./packet.js";
-import { type RoutedKernel, Routing } from "./routing.js";
-import { Ruleset } from "./ruleset.js";
+import { branchOf, isPlain, type Step } from "./machine/branch.js";
+import { Journey, type JourneyEnd, type Origin } from "./machine/journey.js";
+import type { World } from "./machine/machine-world.js";
+import { PacketState } from "./machine/packet-state.js";
+import { endText } from "./machine/run-chain.js";
+import type { PacketSpec } from "./packet-spec.js";
+import { worldOf } from "./world/node-world.js";
+import { type RoutedKernel, Routing } from "./world/routing.js";
 
 /** A destination to which the packet is translated. */
 export interface ExplainedEndpoint {
@@ -103,39 +103,47 @@ interface Drawn {
   /** The outcome if nothing that cannot be evaluated matches. */
   readonly plain: Outcome;
   readonly reply: ExplainedReply | undefined;
-  readonly unknown: readonly string[];
+}
+
+export interface ArrivingExplanation extends Explanation {
+  /** The incoming interface, if it was not given and the explanation depends on it. */
+  readonly assumedInterface?: string;
+}
+
+/**
+ * Explains a packet whose incoming interface may not have been given: it comes by the interface of the route to its
+ * source. Rejects with KernelError if the ruleset cannot be read.
+ */
+export async function explainArriving(kernel: RoutedKernel, spec: PacketSpec): Promise<ArrivingExplanation> {
+  const asGiven = await explainPacket(kernel, spec);
+  const routing = new Routing(kernel);
+  if (spec.inInterface !== "" || (await routing.hasAddress(spec.source))) return asGiven;
+  const route = await routing.route(spec.source);
+  if (typeof route === "string") return asGiven;
+  const assumedInterface = route.interfaceName;
+  const explanation = await explainPacket(kernel, { ...spec, inInterface: assumedInterface });
+  const fates = [explanation, asGiven].map(({ verdict, endpoints, reply, unknown }) =>
+    JSON.stringify([verdict, endpoints, reply, unknown]),
+  );
+  return { ...explanation, ...(fates[0] !== fates[1] && { assumedInterface }) };
 }
 
 /** Rejects with KernelError if the ruleset cannot be read. */
 export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Promise<Explanation> {
-  const routing = new Routing(kernel);
-  const ruleset = new Ruleset(kernel, spec.family);
-  const ipSets = new IpSets(kernel);
+  const node = worldOf(kernel, spec.family, new Routing(kernel), isOurs);
   const unknown = new Set<string>();
   let draws = 0;
+  const onDraw = (count: number): void => void (draws = Math.max(draws, count));
   const all: Drawn[] = [];
   const replies = new Map<string, Promise<ExplainedReply | undefined>>();
   const slice = new TimeSlice();
   for (let draw = 0; draw === 0 || draw < Math.min(draws, MOST_DRAWS); draw++) {
-    const world: World = {
-      ruleset,
-      isOurs,
-      addressType: (address) => routing.addressType(address),
-      interfaceTo: (address) => routing.interfaceTo(spec.family, address),
-      addressesOf: (device) => routing.addressesOf(device),
-      isInIpSet: (set, address) => ipSets.has(set, address),
-      isBridged: (device) => routing.isBridged(spec.family, device),
-      draw,
-      onDraw: (count) => (draws = Math.max(draws, count)),
-      traced: draw === 0,
-    };
-    const { plain, unknown: unknownHere, same } = settled(await request(spec, world, routing));
-    for (const what of unknownHere) unknown.add(what);
-    const key = same.map(({ branch, out, isHere }) => `${branch.state.key} ${out} ${isHere}`).join();
-    const reply =
-      replies.get(key) ?? replyOf(spec, same, { ...world, draw: 0, onDraw: () => undefined, traced: false }, routing);
+    const drawn = settled(await request(spec, { ...node, draw, onDraw, traced: draw === 0 }));
+    for (const what of drawn.unknown) unknown.add(what);
+    const key = drawn.same.map(({ branch, out, isHere }) => `${branch.state.key} ${out} ${isHere}`).join();
+    const reply = replies.get(key) ?? replyOf(spec, drawn.same, node);
     replies.set(key, reply);
-    all.push({ plain, reply: await reply, unknown: unknownHere });
+    all.push({ plain: drawn.plain, reply: await reply });
     if (slice.spent) await slice.yield();
   }
   const { verdict, endpoints, reply } = summary(all);
@@ -152,13 +160,11 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
   };
 }
 
-const begin = (state: PacketState): Branch => ({ state, steps: [], guesses: new Map(), limited: false });
-
-async function request(spec: PacketSpec, world: World, routing: Routing): Promise<Outcome[]> {
-  const isHere = (await world.addressType(spec.source)) === AddressType.local && spec.inInterface === "";
+async function request(spec: PacketSpec, world: World): Promise<Outcome[]> {
+  const isHere = (await world.routes.addressType(spec.source)) === AddressType.local && spec.inInterface === "";
   // The interface of a packet from elsewhere may not have been given.
   const origin: Origin = isHere ? { isHere } : { isHere, in: spec.inInterface === "" ? undefined : spec.inInterface };
-  const ends = await new Journey(world, routing, spec.family).follow([begin(new PacketState(spec))], origin);
+  const ends = await new Journey(world).follow(branchOf(new PacketState(spec)), origin);
   return ends.map((end) => ({ ...end, verdict: verdictOf(end) }));
 }
 
@@ -172,10 +178,9 @@ function verdictOf({ end, branch: { state } }: JourneyEnd): End {
  * @param arrived all branches in which the packet arrived there.
  */
 async function replyOf(
-  { family, source, destination, destinationPort }: PacketSpec,
+  { source, destination, destinationPort }: PacketSpec,
   arrived: readonly Outcome[],
   world: World,
-  routing: Routing,
 ): Promise<ExplainedReply | undefined> {
   const ends: (Omit<JourneyEnd, "end"> & { readonly end: ExplainedReply["verdict"] | "answered" })[] = [];
   for (const { branch, isHere, out } of arrived) {
@@ -184,16 +189,14 @@ async function replyOf(
     }
     const seen = branch.state.source;
     const isOther = branch.state.masqueraded && seen !== undefined && seen !== source;
-    if (isOther && !isHere && (await world.addressType(seen)) !== AddressType.local)
+    if (isOther && !isHere && (await world.routes.addressType(seen)) !== AddressType.local)
       return { verdict: "unknown", by: `the route of replies to ${seen}, which is not an address of this node` };
     const state = branch.state.answer("reply");
     const origin: Origin = isHere ? { isHere } : { isHere, in: out };
-    for (const end of await new Journey(world, routing, family).follow([{ ...branch, state }], origin)) {
-      if (end.end !== "arrived") ends.push({ ...end, end: end.end });
-      else {
-        const isRight = end.branch.state.goes({ address: destination, port: destinationPort }, source);
-        ends.push({ ...end, end: isRight === undefined ? "unknown" : isRight ? "answered" : "lost" });
-      }
+    for (const { end, ...rest } of await new Journey(world).follow({ ...branch, state }, origin)) {
+      const isRight = rest.branch.state.goes({ address: destination, port: destinationPort }, source);
+      const arrival = isRight === undefined ? "unknown" : isRight ? "answered" : "lost";
+      ends.push({ ...rest, end: end === "arrived" ? arrival : end });
     }
   }
   const [first] = ends;

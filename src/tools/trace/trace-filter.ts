@@ -2,7 +2,7 @@
  * Selects packets to trace, and builds the table whose rules mark them (`meta nftrace set 1`). After that, the kernel
  * reports what the rules of every table do with the packet (NFNLGRP_NFTRACE). Pure.
  */
-import type { Transport } from "../explain/packet.js";
+import type { Transport } from "../explain/packet-spec.js";
 import {
   CmpOp,
   CtKey,

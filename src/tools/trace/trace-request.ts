@@ -3,7 +3,7 @@ import { vipsOf } from "../../model/service-address.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { familyOf, parseAddress, parseCIDR } from "../../base/ip.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
-import { type Transport, TRANSPORTS } from "../explain/packet.js";
+import { type Transport, TRANSPORTS } from "../explain/packet-spec.js";
 import type { TraceFilter, TraceSelector } from "./trace-filter.js";
 
 /** Arguments that select no packets, or too many. The message names the error. */

@@ -1,6 +1,5 @@
 /** Compares what `explain` says about packets with what happens to them. */
-import { explainArriving } from "../../../src/tools/explain/explain-arriving.ts";
-import type { Explanation } from "../../../src/tools/explain/explain-packet.ts";
+import { explainArriving, type Explanation } from "../../../src/tools/explain/explain-packet.ts";
 import { AF } from "../../../src/base/ip-families.ts";
 import { addressBytes } from "../../../src/base/ip.ts";
 import { IpsetAttribute, IpsetCommand, IpsetTable } from "../../../src/netlink/ipset-table.ts";

@@ -1,6 +1,6 @@
 /** Reads the kernel's ruleset for a bug report: our own tables completely, and only the base chains of other programs' tables. */
-import { elementsOf } from "../../../tools/explain/ruleset.js";
-import { keyText, valueText } from "../../../tools/explain/set-text.js";
+import { elementsOf } from "../../../tools/explain/machine/elements.js";
+import { keyText, valueText } from "../../../tools/explain/text/set-text.js";
 import type { ElementBatch, Kernel, SetDump, TableInfo } from "../../../netlink/kernel.js";
 import { TABLE_NAME } from "../../../ruleset/names.js";
 

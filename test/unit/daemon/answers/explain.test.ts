@@ -1,8 +1,9 @@
 /** How `explain` parses its arguments and describes its findings. */
 import { expect, test } from "vitest";
-import { ownerOf, packetOf, reportText } from "../../../../src/tools/explain/packet-report.js";
+import { ownerOf, packetOf } from "../../../../src/tools/explain/packet-report.js";
+import { reportText } from "../../../../src/tools/explain/text/report-text.js";
 import type { Explanation } from "../../../../src/tools/explain/explain-packet.js";
-import { differenceNotes, nearestNotes, nodePortNotes } from "../../../../src/tools/explain/surroundings.js";
+import { differenceNotes, nearestNotes, nodePortNotes } from "../../../../src/tools/explain/service-notes.js";
 import type { NodePortStatus, ServicePortStatus } from "../../../../src/observe/status-report.js";
 import { PORT_STATUS } from "../../observe/port-status.ts";
 

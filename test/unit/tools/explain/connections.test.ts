@@ -3,8 +3,8 @@ import { expect, it } from "vitest";
 
 import { matchesPatterns, compileFilter } from "../../../../src/conntrack/table/compile-filter.js";
 import { packEntry } from "../../../../src/conntrack/table/encode.js";
-import { filterOf } from "../../../../src/tools/explain/connections.js";
-import type { Addressed } from "../../../../src/tools/explain/packet-report.js";
+import { filterOf } from "../../../../src/tools/explain/world/open-connections.js";
+import type { Addressed } from "../../../../src/tools/explain/packet-spec.js";
 
 const TO: Addressed = { family: "ip", protocol: "udp", destination: "10.96.0.10", destinationPort: 53 };
 

@@ -1,6 +1,7 @@
 /** The search for blocking firewalls stays within its budget, and reports what it has not checked. */
 import { expect, test } from "vitest";
-import { checkFirewalls, type ServicePacket } from "../../../../src/tools/explain/firewall-check.js";
+import { checkFirewalls } from "../../../../src/tools/explain/firewall/firewall-check.js";
+import type { ServicePacket } from "../../../../src/tools/explain/firewall/service-packets.js";
 import { CmpOp, Hook, PayloadBase } from "../../../../src/netlink/constants.js";
 import type { Expr } from "../../../../src/netlink/kernel.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";

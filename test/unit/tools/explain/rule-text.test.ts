@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ruleText } from "../../../../src/tools/explain/rule-text.js";
+import { ruleText } from "../../../../src/tools/explain/text/rule-text.js";
 import { CmpOp, FibFlag, FibResult } from "../../../../src/netlink/constants.js";
 import type { Expr } from "../../../../src/netlink/kernel.js";
 

@@ -1,7 +1,7 @@
 /** A trace's beginning and end, and its handling of faults that the kernel does not produce on demand. */
 import { beforeEach, expect, test } from "vitest";
 import { CONNTRACK_STATUS, type ConntrackEntry } from "../../../../src/conntrack/table/conntrack-table.ts";
-import { bytesOf, portBytes } from "../../../../src/tools/explain/packet.ts";
+import { bytesOf, portBytes } from "../../../../src/tools/explain/machine/packet-state.ts";
 import { NfProto, TraceType } from "../../../../src/netlink/constants.ts";
 import { KernelError } from "../../../../src/netlink/errors.ts";
 import type { Expr, Op, RuleInfo, TraceEvent, TraceHandlers } from "../../../../src/netlink/kernel.ts";

@@ -1,6 +1,6 @@
 /** Finds the packet that a rejection answers. */
 import { expect, test } from "vitest";
-import { bytesOf, portBytes } from "../../../../src/tools/explain/packet.ts";
+import { bytesOf, portBytes } from "../../../../src/tools/explain/machine/packet-state.ts";
 import { NfProto, TraceType } from "../../../../src/netlink/constants.ts";
 import type { TraceEvent } from "../../../../src/netlink/kernel.ts";
 import { TraceChain, traceTable } from "../../../../src/tools/trace/trace-filter.ts";

@@ -1,7 +1,7 @@
 /** Trace messages combined into packets, for any order, loss and reuse of ids by the kernel. */
 import { beforeEach, describe, expect, test } from "vitest";
 import { parseAddress } from "../../../../src/base/ip.ts";
-import { bytesOf, portBytes } from "../../../../src/tools/explain/packet.ts";
+import { bytesOf, portBytes } from "../../../../src/tools/explain/machine/packet-state.ts";
 import { NfProto, TraceType } from "../../../../src/netlink/constants.ts";
 import type { TraceEvent } from "../../../../src/netlink/kernel.ts";
 import { TraceChain, traceTable } from "../../../../src/tools/trace/trace-filter.ts";

@@ -1,7 +1,7 @@
 /**
  * The paths that a packet may have taken so far. There are several if part of a rule cannot be evaluated from outside.
  */
-import type { PacketState } from "./packet.js";
+import type { PacketState } from "./packet-state.js";
 
 /** A lookup that found something, or a rule that acted: the steps that a reader wants to see. */
 export interface Step {
@@ -28,6 +28,15 @@ export function guessed(branch: Branch, what: string, taken: string): Branch {
   return { ...branch, guesses: new Map(branch.guesses).set(what, taken) };
 }
 
+export function guessAll(branches: readonly Branch[], what: string, taken: string): Branch[] {
+  return branches.map((branch) => guessed(branch, what, taken));
+}
+
+/** The beginning of a packet's path. */
+export function branchOf(state: PacketState): Branch {
+  return { state, steps: [], guesses: new Map(), limited: false };
+}
+
 /** Returns branches with changed copies of their states. */
 export function changed(branches: readonly Branch[], change: (state: PacketState) => unknown): Branch[] {
   return branches.map((branch) => {
@@ -44,8 +53,6 @@ export function isPlain({ guesses }: Branch): boolean {
 
 /** Separates the assumptions of branches that were joined. */
 const EITHER = "\n";
-
-const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
 /**
  * Joins branches with the same state. The joined branch has the guesses of all, because others may differ from it in
@@ -67,10 +74,8 @@ function withCommonGuesses(one: Branch, other: Branch): Branch {
   for (const [what, taken] of one.guesses) {
     const otherwise = other.guesses.get(what);
     if (otherwise === undefined) continue;
-    guesses.set(
-      what,
-      [...new Set([...taken.split(EITHER), ...otherwise.split(EITHER)])].toSorted(compare).join(EITHER),
-    );
+    const all = new Set([...taken.split(EITHER), ...otherwise.split(EITHER)]);
+    guesses.set(what, [...all].sort().join(EITHER));
   }
   return { ...one, guesses, limited: one.limited || other.limited };
 }

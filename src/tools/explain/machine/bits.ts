@@ -1,5 +1,5 @@
 /** Bytes with unknown bits, and operations on them. Pure. */
-import { CmpOp } from "../../netlink/constants.js";
+import { CmpOp } from "../../../netlink/constants.js";
 
 /** Undefined if the answer depends on unknown bits. */
 export type Ternary = boolean | undefined;
@@ -7,12 +7,12 @@ export type Ternary = boolean | undefined;
 export interface Bits {
   /** Unknown bits are 0. */
   readonly bytes: Uint8Array;
-  /** A set bit is known. Absent if all bits are known. */
-  readonly known?: Uint8Array;
+  /** A set bit is known. */
+  readonly known: Uint8Array;
 }
 
 export function exactly(bytes: Uint8Array): Bits {
-  return { bytes };
+  return { bytes, known: new Uint8Array(bytes.length).fill(0xff) };
 }
 
 export function unknownBits(length: number): Bits {
@@ -22,7 +22,12 @@ export function unknownBits(length: number): Bits {
 /** A 32-bit number in the host's byte order. @param known mask of the known bits. */
 export function hostNumber(value: number, known = -1): Bits {
   const bytes = (number: number): Uint8Array => new Uint8Array(Uint32Array.of(number).buffer);
-  return known === -1 ? exactly(bytes(value)) : { bytes: bytes(value & known), known: bytes(known) };
+  return { bytes: bytes(value & known), known: bytes(known) };
+}
+
+/** Returns a 32-bit number of the host. Undefined if a bit is unknown. */
+export function numberIn(bits: Bits): number | undefined {
+  return isKnown(bits) ? new Uint32Array(bits.bytes.slice(0, 4).buffer)[0] : undefined;
 }
 
 /** A number in the host's byte order, of which only the upper bound is known: 0 to `most`. */
@@ -32,37 +37,37 @@ export function numberUpTo(most: number): Bits {
 }
 
 export function isKnown({ known }: Bits): boolean {
-  return known?.every((byte) => byte === 0xff) ?? true;
+  return known.every((byte) => byte === 0xff);
 }
 
-/** Clears the unknown bits, and drops the mask if everything is known. */
 function tidy(bytes: Uint8Array, known: Uint8Array): Bits {
-  if (known.every((byte) => byte === 0xff)) return { bytes };
   return { bytes: bytes.map((byte, i) => byte & known[i]), known };
 }
 
 export function partOf({ bytes, known }: Bits, from: number, length: number): Bits {
-  const part = bytes.slice(from, from + length);
-  return known === undefined ? { bytes: part } : tidy(part, known.slice(from, from + length));
+  return { bytes: bytes.slice(from, from + length), known: known.slice(from, from + length) };
 }
 
 /** Returns `whole` with `part` at offset `at`. */
 export function withPart(whole: Bits, at: number, part: Bits): Bits {
-  const bytes = whole.bytes.slice();
+  const [bytes, known] = [whole.bytes.slice(), whole.known.slice()];
   bytes.set(part.bytes, at);
-  if (whole.known === undefined && part.known === undefined) return { bytes };
-  const known = whole.known?.slice() ?? new Uint8Array(bytes.length).fill(0xff);
-  known.set(part.known ?? new Uint8Array(part.bytes.length).fill(0xff), at);
-  return tidy(bytes, known);
+  known.set(part.known, at);
+  return { bytes, known };
 }
 
 /** Computes (value & mask) ^ flip, as nft_bitwise does. A bit that the mask clears is known. */
-export function masked({ bytes, known }: Bits, mask: Uint8Array, flip: Uint8Array | undefined): Bits {
-  const value = bytes.map((byte, i) => (byte & (mask[i] ?? 0)) ^ (flip?.[i] ?? 0));
-  if (known === undefined) return { bytes: value };
+export function masked({ bytes, known }: Bits, mask: Uint8Array, flip?: Uint8Array): Bits {
   return tidy(
-    value,
+    bytes.map((byte, i) => (byte & (mask[i] ?? 0)) ^ (flip?.[i] ?? 0)),
     known.map((byte, i) => byte | ~(mask[i] ?? 0)),
+  );
+}
+
+export function exclusiveOr(one: Bits, other: Bits): Bits {
+  return tidy(
+    one.bytes.map((byte, i) => byte ^ other.bytes[i]),
+    one.known.map((byte, i) => byte & other.known[i]),
   );
 }
 
@@ -80,8 +85,7 @@ export function shifted({ bytes, known }: Bits, by: number, left: boolean): Bits
       : (value >> amount) | (fill << (width - amount));
     return wordsFrom(moved & all, bytes.length);
   };
-  const value = shift(bigOf(bytes), 0n);
-  return known === undefined ? { bytes: value } : tidy(value, shift(bigOf(known), all));
+  return { bytes: shift(bigOf(bytes), 0n), known: shift(bigOf(known), all) };
 }
 
 function bigOf(bytes: Uint8Array): bigint {
@@ -102,62 +106,64 @@ export function swapped({ bytes, known }: Bits, size: number): Bits {
     for (let at = 0; at < all.length; at += size) result.subarray(at, at + size).reverse();
     return result;
   };
-  return known === undefined ? { bytes: turn(bytes) } : { bytes: turn(bytes), known: turn(known) };
-}
-
-/** The largest possible value. The smallest is `bytes`. */
-export function largest({ bytes, known }: Bits): Uint8Array {
-  return known === undefined ? bytes : bytes.map((byte, i) => byte | (~known[i] & 0xff));
+  return { bytes: turn(bytes), known: turn(known) };
 }
 
 /** Whether the value equals `data`. */
 export function equals({ bytes, known }: Bits, data: Uint8Array): Ternary {
   for (let i = 0; i < data.length; i++) {
-    const among = known?.[i] ?? 0xff;
+    const among = known[i] ?? 0xff;
     if (((bytes[i] ?? 0) & among) !== (data[i] & among)) return false;
   }
-  return known === undefined || isKnown({ bytes, known }) ? true : undefined;
+  return isKnown({ bytes, known }) || undefined;
 }
 
 /** Compares in memcmp order (nft_cmp_eval). */
 export function compares(value: Bits, op: number, data: Uint8Array): Ternary {
-  const not = (result: Ternary): Ternary => (result === undefined ? undefined : !result);
-  const low = Buffer.compare(value.bytes, data);
-  const high = Buffer.compare(largest(value), data);
+  if (op === CmpOp.eq) return equals(value, data);
+  if (op === CmpOp.neq) return not(equals(value, data));
+  const { bytes, known } = value;
+  const low = Buffer.compare(bytes, data);
+  const largest = isKnown(value) ? bytes : bytes.map((byte, i) => byte | (~known[i] & 0xff));
+  const high = Buffer.compare(largest, data);
   const below: Ternary = high < 0 ? true : low >= 0 ? false : undefined;
   const notAbove: Ternary = high <= 0 ? true : low > 0 ? false : undefined;
-  switch (op) {
-    case CmpOp.eq:
-      return equals(value, data);
-    case CmpOp.neq:
-      return not(equals(value, data));
-    case CmpOp.lt:
-      return below;
-    case CmpOp.lte:
-      return notAbove;
-    case CmpOp.gt:
-      return not(notAbove);
-    default:
-      return not(below);
-  }
+  if (op === CmpOp.lt) return below;
+  if (op === CmpOp.gte) return not(below);
+  return op === CmpOp.lte ? notAbove : not(notAbove);
 }
 
 /** Whether the value is between `from` and `to`, inclusive. */
 export function isWithin(value: Bits, from: Uint8Array, to: Uint8Array): Ternary {
-  const [low, high] = [compares(value, CmpOp.gte, from), compares(value, CmpOp.lte, to)];
-  if (low === false || high === false) return false;
-  return low === true && high === true ? true : undefined;
+  return all([compares(value, CmpOp.gte, from), compares(value, CmpOp.lte, to)]);
+}
+
+/** Whether a number of the host has one of the bits. */
+export function hasBit({ bytes, known }: Bits, mask: number): Ternary {
+  const [value = 0, among = 0] = [bytes, known].map((all) => new Uint32Array(all.slice(0, 4).buffer)[0]);
+  return (value & mask) !== 0 ? true : (~among & mask) === 0 ? false : undefined;
+}
+
+export function not(holds: Ternary, isInverted = true): Ternary {
+  return holds === undefined ? undefined : holds !== isInverted;
+}
+
+export function all(parts: readonly Ternary[]): Ternary {
+  return parts.includes(false) ? false : parts.includes(undefined) ? undefined : true;
+}
+
+export function any(parts: readonly Ternary[]): Ternary {
+  return not(all(parts.map((part) => not(part))));
 }
 
 /** Returns the bits that all values have in common. */
-export function common(all: readonly Uint8Array[]): Bits {
-  const [first = new Uint8Array(), ...others] = all;
+export function common(values: readonly Uint8Array[]): Bits {
+  const [first = new Uint8Array(), ...others] = values;
   const known = first.map((byte, i) => others.reduce((same, other) => same & ~(byte ^ other[i]), 0xff));
   return tidy(first, known);
 }
 
 /** A key: equal for equal bits. */
 export function textOf({ bytes, known }: Bits): string {
-  const latin = (all: Uint8Array): string => Buffer.from(all).toString("latin1");
-  return known === undefined ? latin(bytes) : `${latin(bytes)}?${latin(known)}`;
+  return Buffer.concat([bytes, known]).toString("latin1");
 }

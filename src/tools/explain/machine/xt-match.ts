@@ -1,11 +1,10 @@
 /** Evaluates the common matches of iptables. Others may match or not. Layouts: struct xt_*_info in linux/netfilter. */
-import { AddressType, CtKey } from "../../netlink/constants.js";
-import { type Bits, equals, isKnown, isWithin, masked, partOf, type Ternary } from "./bits.js";
-import { IP_SETS } from "./ip-sets.js";
-import { type PacketState, portBytes, protocolNumberOf } from "./packet.js";
-import { ctValue } from "./values.js";
-import type { World } from "./world.js";
-import { type Extension, u16, u32 } from "./xtables.js";
+import { AddressType } from "../../../netlink/constants.js";
+import { all, any, type Bits, equals, hasBit, isKnown, isWithin, masked, not, partOf, type Ternary } from "./bits.js";
+import type { World } from "./machine-world.js";
+import { type Field, IP_SETS, type PacketState, portBytes, protocolNumberOf } from "./packet-state.js";
+import { connectionField, connectionStatus } from "./packet-values.js";
+import { type Extension, u16, u32 } from "./xt-extension.js";
 
 type Match = (info: Buffer, state: PacketState, world: World) => Ternary | Promise<Ternary>;
 
@@ -48,26 +47,14 @@ export function matches({ name, revision, info }: Extension, ...rest: [PacketSta
   return Promise.resolve(match === undefined || info.length < size ? undefined : match(info, ...rest));
 }
 
-function inverted(holds: Ternary, isInverted: boolean): Ternary {
-  return holds === undefined ? undefined : holds !== isInverted;
-}
-
-function all(parts: readonly Ternary[]): Ternary {
-  return parts.includes(false) ? false : parts.includes(undefined) ? undefined : true;
-}
-
-function any(parts: readonly Ternary[]): Ternary {
-  return parts.includes(true) ? true : parts.includes(undefined) ? undefined : false;
-}
-
 /** struct xt_mark_mtinfo1, xt_connmark_mtinfo1: mark, mask, invert. */
 function hasMark(info: Buffer, mark: Bits): Ternary {
-  return inverted(equals(masked(mark, info.subarray(4, 8), undefined), info.subarray(0, 4)), info[8] !== 0);
+  return not(equals(masked(mark, info.subarray(4, 8)), info.subarray(0, 4)), info[8] !== 0);
 }
 
 /** The ports are in the host's byte order. */
-function portWithin(state: PacketState, at: 0 | 2, low: number, high: number): Ternary {
-  return isWithin(partOf(state.transport, at, 2), portBytes(low), portBytes(high));
+function portWithin(state: PacketState, field: Field, low: number, high: number): Ternary {
+  return isWithin(state.get(field), portBytes(low), portBytes(high));
 }
 
 /** struct xt_tcp: ranges of source and destination ports, option, mask and value of flags, and what is inverted. */
@@ -77,8 +64,8 @@ function tcp(info: Buffer, state: PacketState): Ternary {
   if (info[8] !== 0) return undefined;
   const invert = info[11];
   const [mask = 0, value = 0] = info.subarray(9, 11);
-  const flags = equals(masked(partOf(state.transport, 13, 1), Uint8Array.of(mask), undefined), Uint8Array.of(value));
-  return all([...portsWithin(info, state, invert), inverted(flags, (invert & 4) !== 0)]);
+  const flags = equals(masked(partOf(state.transport, 13, 1), Uint8Array.of(mask)), Uint8Array.of(value));
+  return all([...portsWithin(info, state, invert), not(flags, (invert & 4) !== 0)]);
 }
 
 /** struct xt_udp */
@@ -88,8 +75,8 @@ function udp(info: Buffer, state: PacketState): Ternary {
 
 function portsWithin(info: Buffer, state: PacketState, invert: number): Ternary[] {
   return [
-    inverted(portWithin(state, 0, u16(info, 0), u16(info, 2)), (invert & 1) !== 0),
-    inverted(portWithin(state, 2, u16(info, 4), u16(info, 6)), (invert & 2) !== 0),
+    not(portWithin(state, "sourcePort", u16(info, 0), u16(info, 2)), (invert & 1) !== 0),
+    not(portWithin(state, "destinationPort", u16(info, 4), u16(info, 6)), (invert & 2) !== 0),
   ];
 }
 
@@ -97,24 +84,24 @@ function portsWithin(info: Buffer, state: PacketState, invert: number): Ternary[
 function multiport(info: Buffer, state: PacketState): Ternary {
   const [kind = 0, count = 0] = info;
   if (state.protocol === "icmp" || count > 15) return undefined;
-  const at = kind === 0 ? ([0] as const) : kind === 1 ? ([2] as const) : ([0, 2] as const);
+  const fields = (["sourcePort", "destinationPort"] as const).filter((_, i) => kind > 1 || kind === i);
   const found: Ternary[] = [];
   for (let i = 0; i < count; i++) {
     const low = u16(info, 2 + 2 * i);
     const high = info[32 + i] === 0 ? low : u16(info, 2 + 2 * ++i);
-    for (const port of at) found.push(portWithin(state, port, low, high));
+    for (const field of fields) found.push(portWithin(state, field, low, high));
   }
-  return inverted(any(found), info[47] !== 0);
+  return not(any(found), info[47] !== 0);
 }
 
 /** Ranges of source and destination addresses, of 16 bytes each, and flags. */
-function addressRanges(info: Buffer, { sourceBits, destinationBits }: PacketState): Ternary {
+function addressRanges(info: Buffer, state: PacketState): Ternary {
   const flags = info[64];
   const within = (bits: Bits, at: number): Ternary =>
     isWithin(bits, info.subarray(at, at + bits.bytes.length), info.subarray(at + 16, at + 16 + bits.bytes.length));
   return all([
-    (flags & 1) === 0 ? true : inverted(within(sourceBits, 0), (flags & 0x10) !== 0),
-    (flags & 2) === 0 ? true : inverted(within(destinationBits, 32), (flags & 0x20) !== 0),
+    (flags & 1) === 0 ? true : not(within(state.get("source"), 0), (flags & 0x10) !== 0),
+    (flags & 2) === 0 ? true : not(within(state.get("destination"), 32), (flags & 0x20) !== 0),
   ]);
 }
 
@@ -129,7 +116,7 @@ async function addressTypes(
     if (mask === 0) return true;
     // For IPv6, other types are not those of `fib`, and may be combined.
     if (address === undefined || (state.family === "ip6" && mask !== 1 << AddressType.local)) return undefined;
-    return inverted((mask & (1 << (await world.addressType(address)))) !== 0, isInverted);
+    return not((mask & (1 << (await world.routes.addressType(address)))) !== 0, isInverted);
   };
   return all([
     await has(u16(info, 0), state.source, notSource),
@@ -147,8 +134,8 @@ async function reversePath(info: Buffer, state: PacketState, world: World): Prom
   const isInverted = (flags & INVERT) !== 0;
   if (inInterface === "lo") return !isInverted;
   if (inInterface === undefined || source === undefined) return undefined;
-  const isFree = (await world.addressType(source)) === AddressType.unicast || (flags & ACCEPT_LOCAL) !== 0;
-  const back = await world.interfaceTo(source);
+  const isFree = (await world.routes.addressType(source)) === AddressType.unicast || (flags & ACCEPT_LOCAL) !== 0;
+  const back = await world.routes.interfaceTo(source);
   const holds = isFree && back !== undefined && (back === inInterface || (flags & LOOSE) !== 0);
   return holds ? !isInverted : undefined;
 }
@@ -156,9 +143,9 @@ async function reversePath(info: Buffer, state: PacketState, world: World): Prom
 /** All conditions of the match. None holds for a packet that did not pass a bridge. */
 const PHYSICAL = 0x1f;
 
-async function physicalDevice(info: Buffer, { inInterface }: PacketState, world: World): Promise<Ternary> {
+async function physicalDevice(info: Buffer, { inInterface, family }: PacketState, { routes }: World): Promise<Ternary> {
   const [invert = 0, uses = 0] = info.subarray(64, 66);
-  if (inInterface === undefined || (await world.isBridged(inInterface))) return undefined;
+  if (inInterface === undefined || (await routes.isBridged(family, inInterface))) return undefined;
   return (uses & PHYSICAL & ~invert) === 0;
 }
 
@@ -169,9 +156,9 @@ const [NOT_IN_SET, OF_SOURCE] = [1, 2];
 async function ipSet(info: Buffer, state: PacketState, world: World): Promise<Ternary> {
   const [parts = 0, flags = 0] = info.subarray(2, 4);
   if (parts !== 1 || (flags & ~(NOT_IN_SET | OF_SOURCE)) !== 0 || state.changedSets.has(IP_SETS)) return undefined;
-  const address = (flags & OF_SOURCE) === 0 ? state.destinationBits : state.sourceBits;
+  const address = state.get((flags & OF_SOURCE) === 0 ? "destination" : "source");
   if (!isKnown(address)) return undefined;
-  return inverted(await world.isInIpSet(u16(info, 0), address.bytes), (flags & NOT_IN_SET) !== 0);
+  return not(await world.isInIpSet(u16(info, 0), address.bytes), (flags & NOT_IN_SET) !== 0);
 }
 
 /** struct xt_set_info_match_v3 and _v4: whether the match compares an element's counters, or has flags. */
@@ -196,18 +183,16 @@ function hasState(mask: number, state: PacketState, untracked: number, withNat: 
 
 /** XT_CONNTRACK_*: what the match checks, or inverts. */
 const Uses = { state: 1, protocol: 2, status: 64, expires: 128, direction: 0x1000 } as const;
-/** Addresses with their masks, 16 bytes each, and ports: the flag, the key and direction of `ct`, and the offset. */
-const ADDRESSES = [
-  [4, CtKey.src, 0, 0],
-  [8, CtKey.dst, 0, 32],
-  [16, CtKey.src, 1, 64],
-  [32, CtKey.dst, 1, 96],
-] as const;
-const PORTS = [
-  [0x100, CtKey.protoSrc, 0, 138],
-  [0x200, CtKey.protoDst, 0, 140],
-  [0x400, CtKey.protoSrc, 1, 142],
-  [0x800, CtKey.protoDst, 1, 144],
+/** Addresses with their masks, 16 bytes each, and ports: the flag, the field, whether it is the reply's, and the offset. */
+const ENDS = [
+  [4, "source", false, 0],
+  [8, "destination", false, 32],
+  [16, "source", true, 64],
+  [32, "destination", true, 96],
+  [0x100, "sourcePort", false, 138],
+  [0x200, "destinationPort", false, 140],
+  [0x400, "sourcePort", true, 142],
+  [0x800, "destinationPort", true, 144],
 ] as const;
 
 /** struct xt_conntrack_mtinfo1 to 3. */
@@ -215,44 +200,27 @@ function connection(info: Buffer, state: PacketState, revision: 1 | 2 | 3): Tern
   const [uses, invert] = [u16(info, 146), u16(info, 148)];
   const [states, statuses] = revision === 1 ? info.subarray(150, 152) : [u16(info, 150), u16(info, 152)];
   const check = (flag: number, holds: () => Ternary): Ternary =>
-    (uses & flag) === 0 ? true : inverted(holds(), (invert & flag) !== 0);
+    (uses & flag) === 0 ? true : not(holds(), (invert & flag) !== 0);
   const ofState = check(Uses.state, () => hasState(states, state, UNTRACKED, true));
   if (state.tracking !== "tracked") return (uses & Uses.state) !== 0 && ofState;
-  const ct = (key: number, direction?: number): Bits | undefined => {
-    const value = ctValue(key, direction, state, state.family);
-    return value === "break" || "maybe" in value ? undefined : value;
-  };
   return all([
     ofState,
     check(Uses.expires, () => undefined),
     check(Uses.direction, () => (state.answers === undefined ? state.direction === "original" : undefined)),
     check(Uses.protocol, () => u16(info, 136) === protocolNumberOf(state)),
-    check(Uses.status, () => hasBit(ct(CtKey.status), statuses)),
-    ...ADDRESSES.map(([flag, key, direction, at]) =>
+    check(Uses.status, () => hasBit(connectionStatus(state), statuses)),
+    ...ENDS.map(([flag, field, ofReply, at]) =>
       check(flag, () => {
-        const bits = ct(key, direction);
-        if (bits === undefined) return undefined;
+        const bits = connectionField(field, state, ofReply);
         const { length } = bits.bytes;
-        const mask = info.subarray(at + 16, at + 16 + length);
-        const wanted = info.subarray(at, at + length).map((byte, i) => byte & mask[i]);
-        return equals(masked(bits, mask, undefined), wanted);
-      }),
-    ),
-    ...PORTS.map(([flag, key, direction, at]) =>
-      check(flag, () => {
-        const bits = ct(key, direction);
+        if (length > 2) {
+          const mask = info.subarray(at + 16, at + 16 + length);
+          const wanted = info.subarray(at, at + length).map((byte, i) => byte & mask[i]);
+          return equals(masked(bits, mask), wanted);
+        }
         const low = revision === 3 ? portBytes(u16(info, at)) : info.subarray(at, at + 2);
-        const high = revision === 3 ? portBytes(u16(info, at + 16)) : low;
-        return bits === undefined ? undefined : isWithin(bits, low, high);
+        return isWithin(bits, low, revision === 3 ? portBytes(u16(info, at + 16)) : low);
       }),
     ),
   ]);
-}
-
-/** Whether a number of the host has one of the bits. */
-function hasBit(bits: Bits | undefined, mask: number): Ternary {
-  if (bits === undefined) return undefined;
-  const number = (bytes: Uint8Array): number => u32(Buffer.from(bytes), 0);
-  if ((number(bits.bytes) & mask) !== 0) return true;
-  return bits.known === undefined || (~number(bits.known) & mask) === 0 ? false : undefined;
 }

@@ -2,11 +2,11 @@
  * Runs everything at a hook in its order: the base chains, and the kernel's own steps between them, which are the
  * connection tracker and NAT.
  */
-import { Hook } from "../../netlink/constants.js";
-import { type Branch, changed, guessed, merged } from "./branch.js";
+import { Hook } from "../../../netlink/constants.js";
+import { type Branch, changed, guessAll, guessed, merged } from "./branch.js";
+import { type Groups, groupsAt, type IsMet, pointName, type Unit } from "./hooks.js";
+import type { World } from "./machine-world.js";
 import { type ChainEnds, type Final, runChain } from "./run-chain.js";
-import { type World } from "./world.js";
-import { type HookedChain, pointName, type Unit } from "./ruleset.js";
 
 /** Maximum number of orders of steps with the same priority to try. */
 const MOST_ORDERS = 120;
@@ -15,22 +15,24 @@ export async function runHook(
   world: World,
   point: number,
   branches: readonly Branch[],
-  met: (chain: HookedChain) => boolean = () => true,
+  isMet: IsMet,
 ): Promise<ChainEnds> {
-  return runGroups(world, point, await world.ruleset.at(point, met), branches);
+  return inTurn(groupsAt(point, await world.rules.hooked(), isMet), branches, (group, here) =>
+    runGroup(world, point, group, here),
+  );
 }
 
-async function runGroups(
-  world: World,
-  point: number,
-  groups: readonly (readonly Unit[])[],
+/** Runs steps one after another on the branches that pass them. */
+async function inTurn<T>(
+  steps: readonly T[],
   branches: readonly Branch[],
+  run: (step: T, here: readonly Branch[]) => Promise<ChainEnds>,
 ): Promise<ChainEnds> {
   const finals: Final[] = [];
   let here = branches;
-  for (const group of groups) {
+  for (const step of steps) {
     if (here.length === 0) break;
-    const ends = await runGroup(world, point, group, here);
+    const ends = await run(step, here);
     finals.push(...ends.finals);
     here = ends.passed;
   }
@@ -44,17 +46,15 @@ async function runGroup(
   units: readonly Unit[],
   branches: readonly Branch[],
 ): Promise<ChainEnds> {
-  if (units.length === 1 || (await areIndependent(world, point, units, branches))) {
-    return runInOrder(world, point, units, branches);
-  }
+  const run = (order: readonly Unit[], from: readonly Branch[]): Promise<ChainEnds> =>
+    inTurn(order, from, (unit, here) => runUnit(world, point, unit, here));
   const names = [...new Set(units.map(nameOf))];
-  if (names.length === 1) return runInOrder(world, point, units, branches);
+  if (names.length === 1 || (await areIndependent(world, point, units, branches))) return run(units, branches);
   const what = `the order of ${names.join(", ")}, which have the same priority at ${pointName(point)}`;
   const orders = ordersOf(units, MOST_ORDERS);
   const all: ChainEnds[] = [];
   for (const [i, order] of (orders ?? [units]).entries()) {
-    const from = branches.map((branch) => guessed(branch, what, i === 0 ? "no" : `order ${i}`));
-    all.push(await runInOrder(world, point, order, from));
+    all.push(await run(order, guessAll(branches, what, i === 0 ? "no" : `order ${i}`)));
   }
   const finals = all.flatMap((ends) => ends.finals);
   if (orders === undefined) {
@@ -104,22 +104,6 @@ function ordersOf(units: readonly Unit[], most: number): Unit[][] | undefined {
   return orders;
 }
 
-async function runInOrder(
-  world: World,
-  point: number,
-  units: readonly Unit[],
-  branches: readonly Branch[],
-): Promise<ChainEnds> {
-  const finals: Final[] = [];
-  let here = branches;
-  for (const unit of units) {
-    const ends = await runUnit(world, point, unit, here);
-    finals.push(...ends.finals);
-    here = ends.passed;
-  }
-  return { passed: here, finals };
-}
-
 async function runUnit(world: World, point: number, unit: Unit, branches: readonly Branch[]): Promise<ChainEnds> {
   switch (unit.kind) {
     case "tracker":
@@ -140,14 +124,9 @@ async function runUnit(world: World, point: number, unit: Unit, branches: readon
  * nf_nat_inet_fn: the first packet of a connection passes the chains, and after that its source or destination is fixed,
  * whatever the rules did. The packets of the other direction are translated back.
  */
-async function runNat(
-  world: World,
-  point: number,
-  groups: readonly (readonly Unit[])[],
-  branches: readonly Branch[],
-): Promise<ChainEnds> {
+async function runNat(world: World, point: number, groups: Groups, branches: readonly Branch[]): Promise<ChainEnds> {
   const { bound = [], free = [] } = byBinding(branches, point);
-  const { passed, finals } = await runGroups(world, point, groups, free);
+  const { passed, finals } = await inTurn(groups, free, (group, here) => runGroup(world, point, group, here));
   const ofDestination = isOfDestination(point);
   const fixed = changed(passed, (state) => (state[ofDestination ? "destinationBound" : "sourceBound"] = true));
   return { passed: merged(changed([...fixed, ...bound], (state) => state.translateBack(ofDestination))), finals };

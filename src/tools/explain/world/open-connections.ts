@@ -1,9 +1,15 @@
 /** Open connections to a packet's destination, from the kernel's connection tracking table. */
-import { NetlinkConntrack } from "../../conntrack/table/netlink-conntrack.js";
-import type { ConntrackEntry, ConntrackFilter } from "../../conntrack/table/conntrack-table.js";
-import { CtStatus, IpProto } from "../../netlink/constants.js";
-import type { Addressed } from "./packet-report.js";
-import type { OpenConnections } from "./surroundings.js";
+import { NetlinkConntrack } from "../../../conntrack/table/netlink-conntrack.js";
+import type { ConntrackEntry, ConntrackFilter } from "../../../conntrack/table/conntrack-table.js";
+import { CtStatus, IpProto } from "../../../netlink/constants.js";
+import type { Addressed } from "../packet-spec.js";
+
+/** The sender's established connections to the destination that have the same endpoint. */
+export interface OpenConnections {
+  readonly address: string;
+  readonly port: number;
+  readonly count: number;
+}
 
 /**
  * Returns established connections by endpoint, most first. Returns none if the table cannot be read, because they are

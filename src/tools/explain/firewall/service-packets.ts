@@ -1,7 +1,18 @@
 /** The packets that represent a service in the check of other programs' rules. Pure. */
-import { addressBytes, type IpFamily } from "../../base/ip.js";
-import type { ServicePortView } from "../../model/service-port-view.js";
-import type { ServicePacket } from "./firewall-check.js";
+import { addressBytes, type IpFamily } from "../../../base/ip.js";
+import type { ServicePortView } from "../../../model/service-port-view.js";
+import type { Transport } from "../packet-spec.js";
+
+export interface ServicePacket {
+  readonly family: IpFamily;
+  readonly protocol: Transport;
+  /** "namespace/name". */
+  readonly service: string;
+  /** The address that it is sent to. Absent: a node port at an address of this node. */
+  readonly address?: string;
+  readonly port: number;
+  readonly endpoint: { readonly address: string; readonly port: number };
+}
 
 /**
  * One endpoint represents all those of its network on other nodes. Endpoints on this node each have their own

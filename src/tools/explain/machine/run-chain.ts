@@ -4,12 +4,12 @@
  * evaluated from outside, the packet's path forks: the rule matches in one branch and not in the other. Branches with
  * the same result are joined again.
  */
-import type { TableRef } from "../../netlink/kernel.js";
+import type { TableRef } from "../../../netlink/kernel.js";
 import { type Branch, guessed, merged, type Step } from "./branch.js";
-import { RuleRun } from "./rule-run.js";
-import { ruleText } from "./rule-text.js";
-import { type HookedChain, pointName } from "./ruleset.js";
-import { type Place, type RuleEnd, whereOf, type World } from "./world.js";
+import { type HookedChain, pointName } from "./hooks.js";
+import type { RuleEnd, World } from "./machine-world.js";
+import { type Place, placeText } from "./rule-context.js";
+import { runRule } from "./rule-run.js";
 
 /** The end of a packet's path at a hook. */
 export type Final =
@@ -45,13 +45,6 @@ const MAX_DEPTH = 16;
 /** Maximum number of branches to follow. */
 const MOST_BRANCHES = 64;
 
-interface Ends {
-  /** Branches that reached the end of the chain, or returned. */
-  readonly through: readonly Branch[];
-  readonly accepted: readonly Branch[];
-  readonly finals: readonly Final[];
-}
-
 /** Runs one base chain. Rejects with KernelError if it cannot be read. */
 export async function runChain(
   world: World,
@@ -59,18 +52,21 @@ export async function runChain(
   branches: readonly Branch[],
 ): Promise<ChainEnds> {
   const hook = pointName(point);
-  const { through, accepted, finals } = await new ChainRun(world, hook, ref).run(chain, branches, 0);
+  const run = new ChainRun(world, hook, ref);
+  const through = await run.chain(chain, branches, 0);
+  const { accepted, finals } = run;
   if (base.policy !== "drop") return { passed: merged([...accepted, ...through]), finals };
   const by: EndedBy = { hook, ref, chain };
-  const text = "dropped by the chain's policy";
+  const step: Step = { hook, table: `${ref.family} ${ref.table}`, chain, text: "dropped by the chain's policy" };
   const dropped = through.map((branch): Final => {
-    const step: Step = { hook, table: `${ref.family} ${ref.table}`, chain, text };
     return { branch: { ...branch, steps: [...branch.steps, step] }, verdict: "drop", by };
   });
   return { passed: merged(accepted), finals: [...finals, ...dropped] };
 }
 
 class ChainRun {
+  readonly accepted: Branch[] = [];
+  readonly finals: Final[] = [];
   readonly #world: World;
   readonly #hook: string;
   readonly #ref: TableRef;
@@ -81,61 +77,49 @@ class ChainRun {
     this.#ref = ref;
   }
 
-  async run(chain: string, branches: readonly Branch[], depth: number): Promise<Ends> {
+  /** Returns the branches that reached the end of the chain, or returned. */
+  async chain(chain: string, branches: readonly Branch[], depth: number): Promise<readonly Branch[]> {
     if (depth > MAX_DEPTH) throw new Error(`chain ${chain}: jumps nest too deep`);
-    const accepted: Branch[] = [];
-    const finals: Final[] = [];
     const returned: Branch[] = [];
     let here: readonly Branch[] = branches;
-    for (const rule of await this.#world.ruleset.rules(this.#ref, chain)) {
+    for (const rule of await this.#world.rules.rules(this.#ref, chain)) {
       if (here.length === 0) break;
       const place: Place = { hook: this.#hook, ref: this.#ref, chain, rule };
       const next: Branch[] = [];
       for (const branch of here) {
-        for (const end of await new RuleRun(this.#world, place, branch).run()) {
-          if (typeof end.effect === "object" && "chain" in end.effect) {
-            const { verdict, chain: to } = end.effect;
-            const ends = await this.run(to, [end.branch], depth + 1);
-            accepted.push(...ends.accepted);
-            finals.push(...ends.finals);
-            (verdict === "goto" ? returned : next).push(...ends.through);
-            continue;
-          }
-          this.#settle(end, place, { next, returned, accepted, finals });
+        for (const end of await runRule(this.#world, place, branch)) {
+          const { effect } = end;
+          if (typeof effect === "object" && "chain" in effect) {
+            const through = await this.chain(effect.chain, [end.branch], depth + 1);
+            (effect.verdict === "goto" ? returned : next).push(...through);
+          } else this.#settle(end, place, next, returned);
         }
       }
-      here = this.#few(merged(next), place, finals);
+      here = this.#few(merged(next), place);
     }
-    return { through: merged([...here, ...returned]), accepted: merged(accepted), finals };
+    return merged([...here, ...returned]);
   }
 
-  #settle(
-    { branch, effect }: RuleEnd,
-    place: Place,
-    { next, returned, accepted, finals }: Record<"next" | "returned" | "accepted", Branch[]> & { finals: Final[] },
-  ): void {
-    const end = (verdict: Final["verdict"]): void => void finals.push({ branch, verdict, by: endedBy(place) });
-    if (effect === "next" || effect === "break") next.push(branch);
-    else if (effect === "reject" || effect === "unknown") end(effect);
-    else if (effect.verdict === "accept") accepted.push(branch);
-    else if (effect.verdict === "drop") end("drop");
-    else if (effect.verdict === "return") returned.push(branch);
+  #settle({ branch, effect }: RuleEnd, place: Place, next: Branch[], returned: Branch[]): void {
+    const verdict = typeof effect === "object" ? effect.verdict : effect;
+    if (verdict === "accept") this.accepted.push(branch);
+    else if (verdict === "return") returned.push(branch);
     // A program decides.
-    else if (effect.verdict === "queue") end("unknown");
+    else if (verdict === "queue") this.#end(branch, "unknown", place);
+    else if (verdict === "drop" || verdict === "reject" || verdict === "unknown") this.#end(branch, verdict, place);
     else next.push(branch);
   }
 
+  #end(branch: Branch, verdict: Final["verdict"], { hook, ref, chain, rule }: Place): void {
+    this.finals.push({ branch, verdict, by: { hook, ref, chain, rule: this.#world.ruleText(rule) } });
+  }
+
   /** If there are too many branches, only the first continues. An unknown end stands for the others. */
-  #few(branches: readonly Branch[], place: Place, finals: Final[]): readonly Branch[] {
-    if (branches.length <= MOST_BRANCHES) return branches;
+  #few(branches: readonly Branch[], place: Place): readonly Branch[] {
     const [first] = branches;
-    if (first === undefined) return [];
-    const what = `${whereOf(place)}: too many rules have an unknown result`;
-    finals.push({ branch: guessed(first, what, "yes"), verdict: "unknown", by: endedBy(place) });
+    if (first === undefined || branches.length <= MOST_BRANCHES) return branches;
+    const what = `${placeText(place, this.#world)}: too many rules have an unknown result`;
+    this.#end(guessed(first, what, "yes"), "unknown", place);
     return [guessed(first, what, "no")];
   }
-}
-
-function endedBy({ hook, ref, chain, rule }: Place): EndedBy {
-  return { hook, ref, chain, rule: ruleText(rule) };
 }

@@ -1,0 +1,286 @@
+/** Judges whether other programs' rules drop a service's packet, or the endpoint's reply to it. */
+import { Hook, Priority } from "../../../netlink/constants.js";
+import type { TableRef } from "../../../netlink/kernel.js";
+import type { IpFamily } from "../../../base/ip.js";
+import type { Bits } from "../machine/bits.js";
+import { type Branch, branchOf, changed, guessAll } from "../machine/branch.js";
+import type { IsMet } from "../machine/hooks.js";
+import type { World } from "../machine/machine-world.js";
+import { bytesOf, CLIENT_PORT, type Direction, PacketState, placeOf } from "../machine/packet-state.js";
+import { Passage, setInterfaces } from "../machine/passage.js";
+import { type EndedBy, endText, type Final } from "../machine/run-chain.js";
+import { OUTSIDE } from "../packet-spec.js";
+import { worldOf } from "../world/node-world.js";
+import { type RoutedKernel, Routing } from "../world/routing.js";
+import type { SeenFields } from "./seen-fields.js";
+import type { ServicePacket } from "./service-packets.js";
+
+/** A rule or policy that drops packets. */
+export interface Obstacle extends EndedBy {
+  readonly verdict: "drop" | "reject";
+  readonly direction: Direction;
+  /** Interfaces of clients whose packets pass, or may pass. Absent if there are none. */
+  readonly except?: readonly string[];
+}
+
+/** The verdict on one packet and its reply. */
+interface Judgement {
+  readonly obstacles: readonly Obstacle[];
+  /** A deciding rule that cannot be evaluated. */
+  readonly unknown?: string;
+}
+
+/** Kinds of interfaces through which the packets of their members come. */
+const JOINED: readonly string[] = ["bridge", "bond", "team"];
+/** Maximum number of groups of interfaces to judge for one packet. */
+const MOST_GROUPS = 16;
+
+export class Judge {
+  readonly #kernel: RoutedKernel;
+  readonly #routing: Routing;
+  readonly #worlds: Readonly<Record<IpFamily, World>>;
+  readonly #isForeign: IsMet;
+  readonly #seen: SeenFields;
+  readonly #ownMark: number;
+  /** Interfaces of routes to endpoints. */
+  readonly #used = new Set<string>();
+  /** An endpoint of each network. */
+  readonly #networks = new Map<string, string>();
+  #alike: Promise<readonly (readonly string[])[]> | undefined;
+  /** By the header bits that rules read. */
+  readonly #known = new Map<string, Judgement>();
+
+  /** @param tables tables of other programs. @param ownMark bits of the mark that our rules may set. */
+  constructor(kernel: RoutedKernel, tables: readonly TableRef[], seen: SeenFields, ownMark: number) {
+    this.#kernel = kernel;
+    this.#routing = new Routing(kernel);
+    const world = (family: IpFamily): World => worldOf(kernel, family, this.#routing, () => false);
+    this.#worlds = { ip: world("ip"), ip6: world("ip6") };
+    const foreign = new Set(tables.map(({ family, table }) => `${family} ${table}`));
+    this.#isForeign = ({ ref, base }) => base.type !== "nat" && foreign.has(`${ref.family} ${ref.table}`);
+    this.#seen = seen;
+    this.#ownMark = ownMark;
+  }
+
+  async of(packet: ServicePacket): Promise<Judgement> {
+    const { endpoint } = packet;
+    const isHere = await this.#routing.hasAddress(endpoint.address);
+    const asks = this.#seen.interfaces && !isHere;
+    const interfaceName = asks ? await this.#routing.interfaceTo(endpoint.address) : undefined;
+    if (interfaceName !== undefined) this.#used.add(interfaceName);
+    this.#networks.set(networkOf(bytesOf(endpoint.address)), endpoint.address);
+    const key = this.#keyOf(packet, isHere, interfaceName);
+    let known = this.#known.get(key);
+    if (known === undefined) {
+      const request = await this.#ofClients((client) => this.#request(packet, isHere, interfaceName, client));
+      const reply = await this.#ofClients((client) => this.#reply(packet, isHere, interfaceName, client));
+      // A policy that drops both is one obstacle.
+      const policies = new Set(request.obstacles.filter(({ rule }) => rule === undefined).map(endText));
+      const others = reply.obstacles.filter((each) => each.rule !== undefined || !policies.has(endText(each)));
+      known = { obstacles: [...request.obstacles, ...others], unknown: request.unknown ?? reply.unknown };
+      this.#known.set(key, known);
+    }
+    return known;
+  }
+
+  /**
+   * Returns the interfaces by which pods and clients are known to come: those of the default route, of endpoints, and of
+   * pods. A bridge with an address in the network of endpoints also has pods.
+   */
+  async usedInterfaces(): Promise<ReadonlySet<string>> {
+    const used = new Set(this.#used);
+    for (const to of [...Object.values(OUTSIDE), ...this.#networks.values()]) {
+      const route = await this.#routing.route(to);
+      if (typeof route !== "string") used.add(route.interfaceName);
+    }
+    for (const { name, kind, master } of await this.#routing.links()) {
+      if (kind === "veth" && master === undefined) used.add(name);
+    }
+    for (const { address, interfaceName } of await this.#kernel.interfaces.addresses()) {
+      if (this.#networks.has(networkOf(address))) used.add(interfaceName);
+    }
+    return used;
+  }
+
+  /** Judges the packets of all clients. If that depends on their interface, judges those of each interface. */
+  async #ofClients(judge: (client: string | undefined) => Promise<Judgement>): Promise<Judgement> {
+    const ofAll = await judge(undefined);
+    if (ofAll.unknown === undefined) return ofAll;
+    this.#alike ??= this.#alikeInterfaces();
+    const each: (Judgement & { readonly names: readonly string[] })[] = [];
+    for (const names of await this.#alike) each.push({ names, ...(await judge(names[0])) });
+    if (each.length === 0) return ofAll;
+    const dropped = each.filter(({ obstacles }) => obstacles.length > 0);
+    if (dropped.length === 0)
+      return { obstacles: [], unknown: each.find(({ unknown }) => unknown !== undefined)?.unknown };
+    const except = each.flatMap(({ obstacles, names }) => (obstacles.length > 0 ? [] : names));
+    const obstacles = new Map(
+      dropped.flatMap((one) => one.obstacles.map((obstacle) => [JSON.stringify(obstacle), obstacle] as const)),
+    );
+    return { obstacles: Array.from(obstacles.values(), (one) => (except.length === 0 ? one : { ...one, except })) };
+  }
+
+  /** Groups the interfaces by which packets come such that rules treat those of a group alike. Empty if there are too many. */
+  async #alikeInterfaces(): Promise<readonly (readonly string[])[]> {
+    const { names, devices } = this.#seen;
+    const links = await this.#routing.links();
+    const kinds = new Map(links.map(({ name, kind }) => [name, kind]));
+    const groups = Map.groupBy(
+      links.filter(({ name, master = "" }) => name !== "lo" && !JOINED.includes(kinds.get(master) ?? "")),
+      ({ name, kind }) => {
+        if (names === undefined || kind === "bridge" || devices.includes(name)) return name;
+        const bytes = new Uint8Array(16);
+        bytes.set(Buffer.from(name));
+        return names.map((prefix) => Number(prefix.every((byte, i) => byte === bytes[i]))).join("");
+      },
+    );
+    if (groups.size > MOST_GROUPS) return [];
+    return Array.from(groups.values(), (group) => group.map(({ name }) => name));
+  }
+
+  #keyOf(
+    { family, protocol, address, port, endpoint }: ServicePacket,
+    isHere: boolean,
+    interfaceName: string | undefined,
+  ): string {
+    const end = (text: string, number: number): string => {
+      const { at, length } = placeOf(family, "source");
+      const { network, transport } = this.#seen;
+      return `${maskedAddress(text, network.subarray(at, at + 2 * length))} ${maskedPort(number, transport)}`;
+    };
+    const vip = this.#seen.vip ? end(address ?? "", port) : "";
+    return `${family} ${protocol} ${isHere} ${interfaceName} ${vip} ${end(endpoint.address, endpoint.port)}`;
+  }
+
+  /** A request from an unknown sender. */
+  async #request(
+    { family, protocol, address, port, endpoint }: ServicePacket,
+    isHere: boolean,
+    interfaceName: string | undefined,
+    client: string | undefined,
+  ): Promise<Judgement> {
+    const state = new PacketState({ family, protocol, destination: address, destinationPort: port });
+    state.set("sourcePort", CLIENT_PORT);
+    setInterfaces(state, client, "");
+    const isEarly: IsMet = ({ base }) => base.priority < Priority.dstnat;
+    const way = new Way(this.#worlds[family], state, this.#isForeign);
+    await way.receive(client);
+    await way.through(Hook.prerouting, isEarly);
+    way.endUntracked();
+    way.change((translated) => {
+      translated.setAddress("destination", endpoint.address);
+      translated.setPort("destinationPort", endpoint.port);
+      translated.translated = translated.destinationChanged = true;
+      translated.mark = withoutBits(translated.mark, this.#ownMark);
+    });
+    await way.through(Hook.prerouting, (chain) => !isEarly(chain));
+    way.change((routed) => (routed.outInterface = isHere ? "" : interfaceName));
+    for (const hook of isHere ? [Hook.input] : [Hook.forward, Hook.postrouting]) await way.through(hook);
+    if (!isHere) await way.send(interfaceName);
+    return way.judgement("original");
+  }
+
+  /**
+   * A reply to an unknown sender. Its translation back is the last thing that the kernel does, so rules see it before
+   * that.
+   */
+  async #reply(
+    { family, protocol, endpoint }: ServicePacket,
+    isHere: boolean,
+    interfaceName: string | undefined,
+    client: string | undefined,
+  ): Promise<Judgement> {
+    const source = { source: endpoint.address, sourcePort: endpoint.port };
+    const state = new PacketState({ family, protocol, ...source }, "reply");
+    state.set("destinationPort", CLIENT_PORT);
+    state.translated = state.destinationChanged = true;
+    setInterfaces(state, isHere ? "" : interfaceName, isHere ? client : "");
+    const way = new Way(this.#worlds[family], state, this.#isForeign);
+    if (!isHere) await way.receive(interfaceName);
+    await way.through(isHere ? Hook.output : Hook.prerouting);
+    way.endUntracked();
+    way.change((routed) => (routed.outInterface = client));
+    for (const hook of isHere ? [Hook.postrouting] : [Hook.forward, Hook.postrouting]) await way.through(hook);
+    await way.send(client);
+    return way.judgement("reply");
+  }
+}
+
+/** The first bits of an address, which the pods of a cluster share in most clusters: 16, or 48 of IPv6. */
+function networkOf(address: Uint8Array): string {
+  return Buffer.from(address.subarray(0, address.length === 4 ? 2 : 6)).toString("hex");
+}
+
+/** @param seen header bits that rules read: first those of the source address, then those of the destination. */
+function maskedAddress(text: string, seen: Uint8Array): string {
+  if (text === "" || seen.every((byte) => byte === 0)) return "";
+  const bytes = bytesOf(text);
+  const masked = bytes.map((byte, i) => byte & ((seen[i] ?? 0) | (seen[i + bytes.length] ?? 0)));
+  return Buffer.from(masked).toString("hex");
+}
+
+/** The bits of a port that some rule reads in the source or the destination port. */
+function maskedPort(port: number, seen: Uint8Array): number {
+  const [source, destination] = [0, 2].map((at) => (seen[at] ?? 0) * 256 + (seen[at + 1] ?? 0));
+  return port & ((source ?? 0) | (destination ?? 0));
+}
+
+/** Makes some bits of a mark unknown. */
+function withoutBits({ bytes }: Bits, bits: number): Bits {
+  const known = new Uint8Array(Uint32Array.of(~bits).buffer);
+  return { bytes: bytes.map((byte, i) => byte & known[i]), known };
+}
+
+/** A packet's path through hooks. */
+class Way {
+  readonly #passage: Passage;
+  readonly #finals: Final[] = [];
+  #here: readonly Branch[];
+
+  constructor(world: World, begin: PacketState, isMet: IsMet) {
+    this.#passage = new Passage(world, (final) => this.#finals.push(final), isMet);
+    this.#here = [branchOf(begin)];
+  }
+
+  async through(hook: number, isMet?: IsMet): Promise<void> {
+    this.#here = await this.#passage.through(hook, this.#here, undefined, undefined, isMet);
+  }
+
+  /** @param device undefined: unknown. */
+  async receive(device: string | undefined): Promise<void> {
+    const { inInterface, outInterface } = this.#here[0].state;
+    this.#here = await this.#passage.receive(this.#here, device);
+    this.change((state) => setInterfaces(state, inInterface, outInterface));
+  }
+
+  async send(device: string | undefined): Promise<void> {
+    this.#here = await this.#passage.send(this.#here, device);
+  }
+
+  change(change: (state: PacketState) => unknown): void {
+    this.#here = changed(this.#here, change);
+  }
+
+  /** Packets without an entry of the connection tracker are not translated, so their fate is unknown. */
+  endUntracked(): void {
+    const { true: untracked = [], false: tracked = [] } = Object.groupBy(this.#here, ({ state }) =>
+      state.tracking === "untracked" ? "true" : "false",
+    );
+    const what = "a rule exempts packets from connection tracking (notrack), so they are not translated";
+    this.#finals.push(...guessAll(untracked, what, "yes").map((branch): Final => ({ branch, verdict: "unknown" })));
+    this.#here = tracked;
+  }
+
+  /** An obstacle is certain only if every branch drops the packet. */
+  judgement(direction: Direction): Judgement {
+    const drops = this.#finals.flatMap(({ by, verdict }) =>
+      verdict === "unknown" ? [] : [{ ...by, verdict, direction }],
+    );
+    const isSure = this.#here.length === 0 && drops.length === this.#finals.length;
+    if (drops.length > 0 && isSure) return { obstacles: drops.slice(0, 1) };
+    if (this.#finals.length === 0) return { obstacles: [] };
+    const [drop] = drops;
+    const guess = this.#finals.flatMap(({ branch }) => [...branch.guesses.keys()])[0]?.replace(/'+$/, "");
+    return { obstacles: [], unknown: drop === undefined ? guess : endText(drop) };
+  }
+}

@@ -1,0 +1,77 @@
+/** Finds the parts of a packet that rules read. Packets that are equal in these parts are treated alike. */
+import { CtKey, FibFlag, Hook, MetaKey, PayloadBase, Priority } from "../../../netlink/constants.js";
+import type { Expr, TableRef } from "../../../netlink/kernel.js";
+import type { RoutedKernel } from "../world/routing.js";
+
+/** Header bits that some rule reads. Packets that are equal in these bits are treated alike. */
+export interface SeenFields {
+  readonly network: Uint8Array;
+  readonly transport: Uint8Array;
+  readonly interfaces: boolean;
+  /** Names of interfaces with which rules compare, or their beginnings. Undefined if rules look at interfaces in other ways. */
+  readonly names: readonly Uint8Array[] | undefined;
+  /** Devices that have chains. */
+  readonly devices: readonly string[];
+  /** Whether some rule sees a packet's original destination, before translation or through its connection. */
+  readonly vip: boolean;
+}
+
+const INTERFACES: readonly number[] = [MetaKey.iifname, MetaKey.oifname];
+/** Equal for all services' connections. */
+const STATES: readonly number[] = [CtKey.state, CtKey.status, CtKey.direction, CtKey.mark, CtKey.labels];
+
+export async function seenFields(kernel: RoutedKernel, tables: readonly TableRef[]): Promise<SeenFields> {
+  const [network, transport] = [new Uint8Array(40), new Uint8Array(20)];
+  let [interfaces, vip, otherwise] = [false, false, false];
+  const names: Uint8Array[] = [];
+  const devices: string[] = [];
+  for (const ref of tables) {
+    for (const { base } of await kernel.chains(ref)) {
+      // Chains of devices and bridges see packets before translation, and each only those of some interfaces.
+      const isDevices = base?.devices !== undefined || ref.family === "bridge";
+      interfaces ||= isDevices;
+      devices.push(...(base?.devices ?? []));
+      vip ||= isDevices || (base?.hook === Hook.prerouting && base.type !== "nat" && base.priority < Priority.dstnat);
+    }
+    for (const { exprs } of await kernel.rules(ref)) {
+      const loads = exprs.some((expr) => expr.type === "meta" && INTERFACES.includes(expr.key));
+      interfaces ||= loads;
+      otherwise ||= exprs.some((expr) => (loads && !COMPARED.includes(expr.type)) || isOfInterface(expr));
+      if (loads) names.push(...exprs.flatMap((expr) => (expr.type === "cmp" ? [expr.data] : [])));
+      // The addresses and ports of a connection are those in the headers of its first packet.
+      const seesEnds = exprs.some((expr) => expr.type === "ct" && !STATES.includes(expr.key));
+      vip ||= seesEnds;
+      if (seesEnds || exprs.some(({ type }) => type === "fib")) network.fill(0xff);
+      if (seesEnds) transport.fill(0xff);
+      exprs.forEach((expr, i) => addSeen(expr, exprs[i + 1], network, transport));
+    }
+  }
+  return { network, transport, interfaces, names: otherwise ? undefined : names, devices, vip };
+}
+
+/** Expressions that use an interface's name only to compare it, or not at all. */
+const COMPARED: readonly Expr["type"][] = [
+  "meta",
+  "cmp",
+  "payload",
+  "ct",
+  "counter",
+  "immediate",
+  "opaque",
+  "limit",
+  "log",
+];
+
+function isOfInterface(expr: Expr): boolean {
+  return expr.type === "fib" && (expr.flags & (FibFlag.iif | FibFlag.oif)) !== 0;
+}
+
+function addSeen(expr: Expr, next: Expr | undefined, network: Uint8Array, transport: Uint8Array): void {
+  if (expr.type !== "payload" || expr.dreg === undefined) return;
+  const into =
+    expr.base === PayloadBase.network ? network : expr.base === PayloadBase.transport ? transport : undefined;
+  if (into === undefined) return;
+  const mask = next?.type === "bitwise" && next.sreg === expr.dreg && next.dreg === expr.dreg ? next.mask : undefined;
+  const end = Math.min(expr.offset + expr.len, into.length);
+  for (let at = expr.offset; at < end; at++) into[at] |= mask?.[at - expr.offset] ?? 0xff;
+}

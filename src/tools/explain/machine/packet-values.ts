@@ -1,0 +1,146 @@
+/** Values other than headers that rules read from a packet: `meta`, `ct` and `fib`. */
+import {
+  AddressType,
+  CtKey,
+  CtStatus,
+  FibFlag,
+  FibResult,
+  IpProto,
+  MetaKey,
+  NfProto,
+} from "../../../netlink/constants.js";
+import type { Expr, Family } from "../../../netlink/kernel.js";
+import { type Bits, exactly, hostNumber, unknownBits } from "./bits.js";
+import type { World } from "./machine-world.js";
+import { type Field, fieldOf, OPPOSITE, type PacketState, placeOf, protocolNumberOf } from "./packet-state.js";
+
+/** "break": the packet has no such value, and the rule ends. "maybe": the value is unknown, and there may be none. */
+type Value = Bits | "break" | "maybe";
+
+/** Unlisted are length, users, groups, cgroups, time, random numbers and others. @param table family of the rule's table. */
+const META: Readonly<Partial<Record<number, (state: PacketState, table: Family) => Bits>>> = {
+  [MetaKey.mark]: ({ mark }) => mark,
+  [MetaKey.priority]: ({ priority }) => priority,
+  [MetaKey.l4proto]: (state) => exactly(Uint8Array.of(protocolNumberOf(state))),
+  [MetaKey.nfproto]: ({ family }, table) => exactly(Uint8Array.of(NfProto[table === "inet" ? family : table])),
+  // Ethertype.
+  [MetaKey.protocol]: ({ family }) => exactly(family === "ip" ? Uint8Array.of(0x08, 0x00) : Uint8Array.of(0x86, 0xdd)),
+  [MetaKey.iifname]: ({ inInterface }) => interfaceBits(inInterface),
+  [MetaKey.oifname]: ({ outInterface }) => interfaceBits(outInterface),
+  [MetaKey.iif]: ({ inInterface }) => (inInterface === "" ? hostNumber(0) : unknownBits(4)),
+  [MetaKey.oif]: ({ outInterface }) => (outInterface === "" ? hostNumber(0) : unknownBits(4)),
+  [MetaKey.pkttype]: ({ packetType }) => packetType,
+};
+
+/** nft_meta_get_eval. @param table family of the rule's table. */
+export function metaValue(key: number, state: PacketState, table: Family): Value {
+  return META[key]?.(state, table) ?? "maybe";
+}
+
+function interfaceBits(name: string | undefined): Bits {
+  const bytes = new Uint8Array(16);
+  if (name === undefined) return unknownBits(bytes.length);
+  bytes.set(Buffer.from(name).subarray(0, 15));
+  return exactly(bytes);
+}
+
+/** Unlisted are zone, helper, expiration, and counted packets and bytes. */
+const CT: Readonly<Partial<Record<number, (state: PacketState, ofReply: boolean) => Bits>>> = {
+  [CtKey.status]: connectionStatus,
+  [CtKey.direction]: ({ direction }) => exactly(Uint8Array.of(direction === "original" ? 0 : 1)),
+  [CtKey.mark]: ({ ctMark }) => ctMark,
+  [CtKey.labels]: ({ ctLabels }) => ctLabels,
+  [CtKey.protocol]: ({ protocol }) =>
+    protocol === "icmp" ? unknownBits(1) : exactly(Uint8Array.of(IpProto[protocol])),
+  [CtKey.l3protocol]: ({ family }) => exactly(Uint8Array.of(NfProto[family])),
+  [CtKey.src]: (...given) => connectionField("source", ...given),
+  [CtKey.srcIp]: (...given) => connectionField("source", ...given),
+  [CtKey.srcIp6]: (...given) => connectionField("source", ...given),
+  [CtKey.dst]: (...given) => connectionField("destination", ...given),
+  [CtKey.dstIp]: (...given) => connectionField("destination", ...given),
+  [CtKey.dstIp6]: (...given) => connectionField("destination", ...given),
+  [CtKey.protoSrc]: (...given) => connectionField("sourcePort", ...given),
+  [CtKey.protoDst]: (...given) => connectionField("destinationPort", ...given),
+};
+
+/** nft_ct_get_eval. A packet without an entry only has a state. @param table family of the rule's table. */
+export function ctValue(key: number, direction: number | undefined, state: PacketState, table: Family): Value {
+  // A bridge has a connection tracker of its own.
+  if (table === "bridge") return "maybe";
+  if (key === CtKey.state) return hostNumber(state.ctState);
+  if (state.tracking !== "tracked") return "break";
+  return CT[key]?.(state, direction !== 0) ?? "maybe";
+}
+
+/**
+ * The bits from SRC_NAT_DONE on belong to the tracker. For a reply of an unknown connection, it is unknown whether that is
+ * masqueraded or assured.
+ */
+export function connectionStatus({
+  destinationChanged,
+  sourceChanged,
+  direction,
+  connection,
+  answers,
+}: Readonly<PacketState>): Bits {
+  const reply = direction === "reply" && answers === undefined;
+  const value =
+    (destinationChanged === true ? CtStatus.dnat : 0) |
+    (sourceChanged === true ? CtStatus.snat : 0) |
+    (reply ? CtStatus.seenReply | CtStatus.confirmed : 0);
+  const isOpen = reply && connection === undefined;
+  const unknown =
+    (destinationChanged === undefined ? CtStatus.dnat : 0) |
+    (sourceChanged === undefined || isOpen ? CtStatus.snat : 0) |
+    (isOpen ? CtStatus.assured | CtStatus.expected : 0) |
+    (answers === undefined ? 0 : CtStatus.confirmed | CtStatus.seenReply);
+  return hostNumber(value, 0x7f & ~unknown);
+}
+
+/**
+ * A field of the connection's first packet, or of its reply. Unknown for a reply whose first packet is unknown, and for an
+ * address that masquerading chooses.
+ */
+export function connectionField(field: Field, state: Readonly<PacketState>, ofReply: boolean): Bits {
+  const { family, direction, connection, tuple, masqueraded } = state;
+  const { header, length } = placeOf(family, field);
+  if (header === "transport" && state.protocol === "icmp") return unknownBits(length);
+  if (direction === "reply") {
+    if (connection === undefined) return unknownBits(length);
+    return fieldOf(ofReply ? connection.reply : connection.original, family, field);
+  }
+  if (!ofReply) return fieldOf(tuple, family, field);
+  const isFrom = field === "source" || field === "sourcePort";
+  return fieldOf(isFrom || masqueraded ? state : tuple, family, OPPOSITE[field]);
+}
+
+/** The routing type of an address, or whether a packet arrives on the interface that its replies leave through. */
+export async function fibValue(
+  { result, flags }: Extract<Expr, { type: "fib" }>,
+  state: PacketState,
+  { routes }: World,
+): Promise<Bits> {
+  const isSource = (flags & FibFlag.saddr) !== 0;
+  const address = isSource ? state.source : state.destination;
+  const ofInterface = (flags & (FibFlag.iif | FibFlag.oif)) !== 0;
+  if (result !== FibResult.addrtype) {
+    // If the best route uses another interface, a second route of the same cost, or (IPv6) a worse one, may match as
+    // well.
+    const { inInterface } = state;
+    const isThere =
+      (flags & FibFlag.present) !== 0 &&
+      (flags & FibFlag.iif) !== 0 &&
+      address !== undefined &&
+      inInterface !== undefined &&
+      inInterface === (await routes.interfaceTo(address));
+    return isThere ? hostNumber(1) : unknownBits(result === FibResult.oifname ? 16 : 4);
+  }
+  if (address === undefined)
+    return !isSource && state.redirected && !ofInterface ? hostNumber(AddressType.local) : unknownBits(4);
+  const type = await routes.addressType(address);
+  // nft_fib6_eval_type: a route may also be missing, or of another type.
+  const isOpen6 = state.family === "ip6" && type === AddressType.unicast;
+  if (isOpen6 && (await routes.interfaceTo(address)) === undefined) return unknownBits(4);
+  // The address is not local to an interface that does not have it.
+  return ofInterface && type === AddressType.local ? unknownBits(4) : hostNumber(type);
+}

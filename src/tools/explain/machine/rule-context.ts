@@ -1,0 +1,127 @@
+/** One branch of a packet while one rule runs on it. */
+import type { RuleInfo, TableRef } from "../../../netlink/kernel.js";
+import { type Bits, exactly, partOf, type Ternary, unknownBits, withPart } from "./bits.js";
+import { type Branch, guessed, type Step } from "./branch.js";
+import type { Effect, RuleEnd, World } from "./machine-world.js";
+import type { PacketState } from "./packet-state.js";
+
+/** The position of a rule. */
+export interface Place {
+  readonly hook: string;
+  readonly ref: TableRef;
+  readonly chain: string;
+  readonly rule: RuleInfo;
+}
+
+/** "inet a f: tcp dport 80 drop (handle 3)". */
+export function placeText({ ref, chain, rule }: Place, world: Pick<World, "ruleText">): string {
+  return `${ref.family} ${ref.table} ${chain}: ${world.ruleText(rule)}`;
+}
+
+/**
+ * The effect of an expression. "maybe": the rule may end or continue. "ended": all branches in which the rule ends are
+ * recorded.
+ */
+export type Done = Effect | "maybe" | "ended";
+
+export function judged(holds: Ternary): Done {
+  return holds === undefined ? "maybe" : holds ? "next" : "break";
+}
+
+/** 16 words after the verdict register. */
+const REGISTERS = 64;
+
+export class RuleContext {
+  readonly world: World;
+  readonly place: Place;
+  /** Whether the rule is this program's. */
+  readonly isOurs: boolean;
+  branch: Branch;
+  readonly ends: RuleEnd[] = [];
+  /** Registers are unknown until an expression writes them. */
+  #registers: Bits = unknownBits(REGISTERS);
+  #hasOwnState = false;
+  #forks = 0;
+
+  constructor(world: World, place: Place, branch: Branch) {
+    this.world = world;
+    this.place = place;
+    this.branch = branch;
+    this.isOurs = world.isOurs(place.ref);
+  }
+
+  /** The state as other branches may share it. */
+  get state(): Readonly<PacketState> {
+    return this.branch.state;
+  }
+
+  /** The state for modification: a copy that only this branch uses. */
+  get own(): PacketState {
+    if (!this.#hasOwnState) {
+      this.branch = { ...this.branch, state: this.branch.state.clone() };
+      this.#hasOwnState = true;
+    }
+    return this.branch.state;
+  }
+
+  /** Forks the branch; in one of the two the rule ends here. */
+  fork(): void {
+    const what = `${placeText(this.place, this.world)}${"'".repeat(this.#forks++)}`;
+    this.ends.push({ branch: guessed(this.branch, what, "no"), effect: "break" });
+    this.#hasOwnState = false;
+    this.branch = guessed(this.branch, what, "yes");
+  }
+
+  /** Ends the rule here in one of two branches. In the other one, the packet's fate is unknown. */
+  maybeGone(): Done {
+    this.fork();
+    return "unknown";
+  }
+
+  /** @param what the assumption about this rule: "the decision of a program". */
+  guess(what: string, taken = "yes"): Branch {
+    return guessed(this.branch, `${placeText(this.place, this.world)}: ${what}`, taken);
+  }
+
+  get ruleText(): string {
+    return this.world.ruleText(this.place.rule);
+  }
+
+  step(text: string): void {
+    if (!this.world.traced) return;
+    const { hook, ref, chain } = this.place;
+    const step: Step = { hook, table: `${ref.family} ${ref.table}`, chain, text };
+    this.branch = { ...this.branch, steps: [...this.branch.steps, step] };
+  }
+
+  read(register: number, length: number): Bits {
+    return partOf(this.#registers, offsetOf(register), length);
+  }
+
+  /** Fills the last word with 0, as the kernel's loads do. */
+  write(register: number, bits: Bits): Done {
+    const { length } = bits.bytes;
+    const [at, padding] = [offsetOf(register), (4 - (length % 4)) % 4];
+    if (at + length + padding > REGISTERS) return "next";
+    this.#registers = withPart(this.#registers, at, bits);
+    this.#registers = withPart(this.#registers, at + length, exactly(new Uint8Array(padding)));
+    return "next";
+  }
+
+  /** Writes an unknown value; the rule may end. If the target register is unknown, all registers become unknown. */
+  writeUnknown(register?: number, length = REGISTERS): Done {
+    if (register === undefined) this.#registers = unknownBits(REGISTERS);
+    else this.write(register, unknownBits(Math.min(length, REGISTERS)));
+    return "maybe";
+  }
+
+  /** The rule changes a set, so its content is no longer known. */
+  changeSet(id: string): void {
+    this.own.changedSets = new Set(this.state.changedSets).add(id);
+  }
+}
+
+/** As in nft_parse_register: registers 1 to 4 have 16 bytes each, those from 8 on 4 bytes each. */
+function offsetOf(register: number): number {
+  return register < 8 ? (register - 1) * 16 : (register - 8) * 4;
+}

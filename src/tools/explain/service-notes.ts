@@ -1,0 +1,145 @@
+/** Notes on a packet from what the daemon knows about services. Pure. */
+import { vipsOf } from "../../model/service-address.js";
+import { addressBytes, withPort } from "../../base/ip.js";
+import {
+  nodePortPlaces,
+  type NodePortStatus,
+  type ServicePortStatus,
+  sourceRangesText,
+} from "../../observe/status-report.js";
+import { TABLE_NAME } from "../../ruleset/names.js";
+import type { Listener } from "../../node/tcp-listeners.js";
+import { type Explanation, MOST_DRAWS } from "./explain-packet.js";
+import type { PacketSpec } from "./packet-spec.js";
+import type { OpenConnections } from "./world/open-connections.js";
+
+/** Maximum number of names in a list. */
+const NAMED = 5;
+
+/** An open connection keeps its first endpoint. */
+export function openNotes(open: readonly OpenConnections[], { endpoints }: Explanation): string[] {
+  if (open.length === 0) return ["open connections keep their endpoint; `nft-proxier conntrack list` shows them"];
+  const drawn = new Set(endpoints.map(({ address, port }) => withPort(address, port)));
+  const texts = open.map(({ address, port, count }) => {
+    const name = withPort(address, port);
+    return `${name} (${count}${drawn.has(name) ? "" : ", not used for new connections"})`;
+  });
+  return [`established connections bypass these rules and keep their endpoint: ${named(texts)}`];
+}
+
+/** Compares the endpoints in the rules with those that the daemon desires. */
+export function differenceNotes(explanation: Explanation, desired: ServicePortStatus | undefined): string[] {
+  const endpoints = desired?.endpoints;
+  if (endpoints === undefined || explanation.verdict !== "endpoint") return [];
+  const present = explanation.endpoints.map(({ address, port }) => withPort(address, port));
+  const lists = (["clusterShare", "localShare"] as const).map((share) =>
+    endpoints.filter((each) => each[share] > 0).map(({ address, port }) => withPort(address, port)),
+  );
+  const missingIn = (list: readonly string[], from: readonly string[]): string[] => {
+    const has = new Set(list);
+    return [...new Set(from)].filter((name) => !has.has(name));
+  };
+  if (lists.some((list) => missingIn(list, present).length === 0 && missingIn(present, list).length === 0)) return [];
+  const more = missingIn(lists.flat(), present);
+  // If the client decides, other clients' endpoints are not visible. A rare endpoint is not visible if not every number
+  // was followed.
+  const all = explanation.draws > 0 && explanation.draws <= MOST_DRAWS;
+  const less = all ? missingIn(present, lists.flat()) : [];
+  const parts = [
+    ...(more.length > 0 ? [`has ${named(more)}, which the daemon does not want${less.length > 0 ? "," : ""}`] : []),
+    ...(less.length > 0 ? [`lacks ${named(less)}`] : []),
+  ];
+  if (parts.length === 0) return [];
+  return [`the kernel ${parts.join(" and ")}; a change is pending or was refused (see \`nft-proxier status\`)`];
+}
+
+/** Notes that shares are approximate because not every number was followed. */
+export function sampleNotes({ draws }: Explanation): string[] {
+  return draws <= MOST_DRAWS
+    ? []
+    : [`the rules draw one of ${draws} numbers, and only ${MOST_DRAWS} were followed, so the shares are approximate`];
+}
+
+/**
+ * Names the ports served at this address, or else the service with the nearest address. For an address of this node,
+ * names the nearest node port instead, or says that a program has the port.
+ * @param isNode whether the address is this node's.
+ * @param listening the addresses and ports on which this node's programs listen.
+ */
+export function nearestNotes(
+  { family, protocol, destination, destinationPort }: PacketSpec,
+  services: readonly ServicePortStatus[],
+  isNode: boolean,
+  listening: readonly Pick<Listener, "address" | "port">[] = [],
+): string[] {
+  const there = services.filter((each) => vipsOf(each).includes(destination));
+  if (there.length > 0) {
+    const ports = there.map(({ namespace, name, port, protocol }) => `${port}/${protocol} of ${namespace}/${name}`);
+    return [`no service has this port and protocol; served at this address: ${ports.join(", ")}`];
+  }
+  if (isNode) {
+    const none = `no service has node port ${destinationPort}/${protocol.toUpperCase()}`;
+    const all = ["0.0.0.0", "::"];
+    const program = listening.find(
+      ({ address, port }) => port === destinationPort && (address === destination || all.includes(address)),
+    );
+    if (protocol === "tcp" && program !== undefined)
+      return [`${none}; a program of this node listens on ${withPort(program.address, program.port)}`];
+    const [nearest] = services
+      .filter((each) => each.family === family && each.nodePort > 0)
+      .sort((a, b) => Math.abs(a.nodePort - destinationPort) - Math.abs(b.nodePort - destinationPort));
+    if (nearest === undefined) return [none];
+    return [`${none}; the nearest is ${nearest.nodePort}/${nearest.protocol} of ${nearest.namespace}/${nearest.name}`];
+  }
+  const sought = numberOf(destination);
+  let nearest: { readonly text: string; readonly distance: bigint } | undefined;
+  for (const service of services) {
+    if (service.family !== family) continue;
+    for (const address of vipsOf(service)) {
+      const away = numberOf(address) - sought;
+      const distance = away < 0n ? -away : away;
+      if (nearest !== undefined && nearest.distance <= distance) continue;
+      const { namespace, name, port, protocol } = service;
+      nearest = { distance, text: `${withPort(address, port)}/${protocol} of ${namespace}/${name}` };
+    }
+  }
+  return [`no service has this address${nearest === undefined ? "" : `; the nearest is ${nearest.text}`}`];
+}
+
+/** The source ranges that drop the packet. */
+export function sourceRangeNotes(
+  { source, destination }: PacketSpec,
+  { verdict, otherwise, steps }: Explanation,
+  service: ServicePortStatus | undefined,
+): string[] {
+  const last = steps.at(-1);
+  if ((otherwise ?? verdict) !== "dropped" || last?.chain.startsWith("source-ranges-") !== true) return [];
+  if (!last.table.endsWith(` ${TABLE_NAME}`)) return [];
+  const ranges = service && sourceRangesText(service, destination);
+  return [`${source} is not in loadBalancerSourceRanges${ranges === undefined ? "" : ` (${ranges})`}`];
+}
+
+/** A node port at an address where node ports are not served. */
+export function nodePortNotes(
+  { destination, destinationPort }: PacketSpec,
+  { verdict }: Explanation,
+  service: ServicePortStatus | undefined,
+  nodePorts: NodePortStatus | undefined,
+): string[] {
+  const where = nodePorts === undefined ? undefined : nodePortPlaces(nodePorts);
+  if (verdict !== "untouched" || service?.nodePort !== destinationPort || where === undefined) return [];
+  if (vipsOf(service).includes(destination)) return [];
+  return [
+    `node port ${destinationPort} belongs to ${service.namespace}/${service.name}, but this node serves node ports on ${where}, not on ${destination}`,
+  ];
+}
+
+function numberOf(address: string): bigint {
+  return BigInt(`0x${Buffer.from(addressBytes(address) ?? []).toString("hex") || "0"}`);
+}
+
+/** Names the first few. */
+export function named(words: readonly string[]): string {
+  const more = words.length - NAMED;
+  return words.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+}

@@ -1,0 +1,56 @@
+/** The kernel's ruleset, read on demand: every table's base chains, rules and sets. */
+import type { IpFamily } from "../../../base/ip.js";
+import { TableFlag } from "../../../netlink/constants.js";
+import type { Family, Kernel, RuleInfo, SetDump, TableRef } from "../../../netlink/kernel.js";
+import { Elements } from "../machine/elements.js";
+import { type HookedChain, pointOf } from "../machine/hooks.js";
+import type { Rules } from "../machine/machine-world.js";
+import { Kept } from "./kept.js";
+
+/** The ruleset for packets of one family. Each part is read once and reflects the time of that read. */
+export class Ruleset implements Rules {
+  readonly #kernel: Kernel;
+  readonly #family: IpFamily;
+  readonly #kept = new Kept();
+
+  constructor(kernel: Kernel, family: IpFamily) {
+    this.#kernel = kernel;
+    this.#family = family;
+  }
+
+  hooked(): Promise<readonly HookedChain[]> {
+    return this.#kept.get("hooked", () => this.#readHooked());
+  }
+
+  async rules({ family, table }: TableRef, chain: string): Promise<readonly RuleInfo[]> {
+    const read = async (): Promise<Partial<Record<string, RuleInfo[]>>> =>
+      Object.groupBy(await this.#kernel.rules({ family, table }), (rule) => rule.chain);
+    return (await this.#kept.get(`rules ${family} ${table}`, read))[chain] ?? [];
+  }
+
+  async set({ family, table }: TableRef, name: string): Promise<SetDump | undefined> {
+    const read = async (): Promise<ReadonlyMap<string, SetDump>> =>
+      new Map((await this.#kernel.sets({ family, table })).map((set) => [set.set, set]));
+    return (await this.#kept.get(`sets ${family} ${table}`, read)).get(name);
+  }
+
+  elements(ref: TableRef, set: SetDump): Promise<Elements> {
+    return this.#kept.get(`elements ${ref.family} ${ref.table} ${set.set}`, async () => {
+      return new Elements(set, await this.#kernel.elements(ref, set));
+    });
+  }
+
+  async #readHooked(): Promise<readonly HookedChain[]> {
+    const families: readonly Family[] = [this.#family, "inet", "netdev", "bridge"];
+    const found: HookedChain[] = [];
+    for (const { family, table, flags } of await this.#kernel.tables()) {
+      // Chains of a dormant table are not registered.
+      if (!families.includes(family) || (flags & TableFlag.dormant) !== 0) continue;
+      const ref = { family, table };
+      for (const { chain, base } of await this.#kernel.chains(ref)) {
+        if (base !== undefined) found.push({ ref, chain, base, point: pointOf(family, base.hook) });
+      }
+    }
+    return found;
+  }
+}
