@@ -81,11 +81,13 @@ export interface ExplainOptions {
 
 export interface TraceOptions {
   readonly output: "text" | "json";
-  /** Stop after this many packets. */
+  /** Stop after this many lines. */
   readonly count?: number;
   /** Stop after this time, ms. 0: only a signal stops it. */
   readonly for: number;
-  /** Print only packets that are rejected or dropped. */
+  /** Print only connections with these outcomes. None: all. */
+  readonly refused?: boolean;
+  readonly unanswered?: boolean;
   readonly dropped?: boolean;
   readonly allPackets?: boolean;
   /** Trace even if the words may select all traffic. */

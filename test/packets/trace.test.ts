@@ -149,7 +149,7 @@ function onNewer(): void {
         count(line.masqueraded ? "masqueraded" : "sender's address");
       }
       expect(await tracing.interrupt()).toBe(0);
-      expect(tracing.stderr).toMatch(/packets? traced: \d+ accepted.*; the trace table is removed/);
+      expect(tracing.stderr).toMatch(/connections?: \d+ answered.*; the trace table is removed/);
       expect(await tables()).not.toContain("trace");
     }
     const kinds = FAMILIES.flatMap((family) => TRANSPORTS.map((protocol) => `${family} ${protocol}`));
@@ -211,7 +211,7 @@ function onNewer(): void {
         expect(tracing.of(flow)).toMatchObject({ verdict: "delivered", reply: "refused", refusal: "TCP reset" }),
       );
       await tracing.interrupt();
-      expect(tracing.stderr).toContain("1 packet traced: 1 refused");
+      expect(tracing.stderr).toContain("1 connection: 1 refused");
     });
   });
 
@@ -298,6 +298,25 @@ function onNewer(): void {
     expect(await tracing.interrupt()).toBe(0);
   });
 
+  test("--refused and --unanswered print only such connections", async () => {
+    const silent = target("nobody answers", { ip: "203.0.113.248", ip6: "::" }, 80);
+    await cluster.node.ip([
+      "route add 203.0.113.248/32 dev eth1",
+      "neigh replace 203.0.113.248 lladdr 02:00:00:00:00:98 dev eth1",
+    ]);
+    const sent = flows(["b"], [clusterIP(plain), clusterIP(closed), silent], ["tcp"]).filter(
+      ({ family }) => family === "ip",
+    );
+    const both = await Promise.all(["--refused", "--unanswered"].map((flag) => trace(["any", "--force", flag])));
+    await Promise.all(sent.map((flow) => send(cluster, flow, 300)));
+    for (const [i, tracing] of both.entries()) {
+      await eventually(() => expect(tracing.of(sent[i + 1])).toMatchObject({ reply: ["refused", "no"][i] }));
+      expect(await tracing.interrupt()).toBe(0);
+      expect(sent.filter((flow) => tracing.of(flow) !== undefined)).toEqual([sent[i + 1]]);
+      expect(tracing.stderr).toMatch(/\d answered/);
+    }
+  });
+
   test("--dropped prints only packets that were rejected, dropped or not routed", async () => {
     await cluster.node.ip(["route add blackhole 203.0.113.250/32"]);
     const tracing = await trace([PLAN.client.ip, "any", "--force", "--dropped"]);
@@ -323,7 +342,8 @@ function onNewer(): void {
     );
     expect(await tracing.interrupt()).toBe(0);
     expect(tracing.lines.filter(({ verdict }) => !["rejected", "dropped", "vanished"].includes(verdict))).toEqual([]);
-    expect(tracing.stderr).toMatch(/\d+ accepted/);
+    expect(tracing.stderr).toMatch(/\d+ answered/);
+    expect(tracing.stderr).toMatch(/\d+ dropped by inet other forward/);
   });
 
   test("a packet to a socket of the node itself is delivered", async () => {
@@ -359,7 +379,7 @@ function onNewer(): void {
     expect(tracing.lines).toHaveLength(2);
     const none = await cluster.command(["trace", "10.96.1.1:81", "--for", "300ms", "--socket", socket]);
     expect([none.code, none.stdout]).toEqual([1, ""]);
-    expect(none.stderr).toContain("0 packets traced");
+    expect(none.stderr).toContain("0 connections");
     expect(await tables()).not.toContain("trace");
   });
 
@@ -403,7 +423,7 @@ function onNewer(): void {
     });
     expect(await tracing.interrupt()).toBe(0);
     expect(tracing.lines.length).toBeLessThanOrEqual(PACKETS_PER_SECOND * (seconds + 3));
-    const matched = Number(/; (\d+) matched/.exec(tracing.stderr)?.[1]);
+    const matched = Number(/; (\d+) packets matched/.exec(tracing.stderr)?.[1]);
     expect(matched).toBeGreaterThanOrEqual(3000);
   });
 
@@ -461,7 +481,7 @@ function onNewer(): void {
     const { code, stdout } = await done;
     expect(code).toBe(0);
     expect(stdout).toMatch(
-      /^\d\d:\d\d:\d\d\.\d{3} tcp 198\.51\.100\.10:\d+ → 10\.96\.1\.2:80 default\/empty:tcp, in through eth1\n +REJECTED by ip kube-proxy reject-chain at forward \(rule handle \d+\): the service has no ready endpoint\n$/,
+      /^\d\d:\d\d:\d\d\.\d{3} tcp 198\.51\.100\.10:\d+ → 10\.96\.1\.2:80 default\/empty:tcp, in eth1, rejected by ip kube-proxy reject-chain \(handle \d+\): the service has no ready endpoint\n$/,
     );
   });
 

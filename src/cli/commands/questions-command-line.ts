@@ -105,29 +105,31 @@ function addPacketCommands(root: CliCommand, done: Done): void {
 
   root
     .command("trace")
-    .description("show live packets, their endpoint and outcome")
+    .description("show live connections, one line each: their endpoint and outcome")
     .argument(
       "<packets...>",
       `${PACKET}, or NAMESPACE/NAME[:PORT]; SOURCE and DESTINATION can be networks, DESTINATION also \`any\``,
     )
-    .addOption(new Option("--count <packets>", "stop after this many packets").argParser(positive))
+    .addOption(new Option("--count <lines>", "stop after this many lines").argParser(positive))
     .addOption(
       new Option("--for <duration>", "stop after this long; 0: until Ctrl-C")
         .argParser(duration)
         .default(30_000, "30s"),
     )
-    .option("--dropped", "show only packets that are rejected, dropped or lost")
+    .option("--refused", "show connections that the endpoint refuses (more such options: one of them)")
+    .option("--unanswered", "show connections without an answer")
+    .option("--dropped", "show connections that rules drop or reject, or that are lost")
     .option("--all-packets", "show all packets of a connection, not only the first")
     .option("--force", "allow all ports of an address, all addresses of a network, or any destination")
     .addOption(output("text", "json"))
     .addOption(socket())
     .setNotes(
-      "Shows the incoming interface, the endpoint, the outcome, and the rule that dropped the packet. Needs Linux 5.12. Its table is removed when the command ends, even if it is killed. -o json prints one line per packet.\n\nExit code 0: packets were printed. 1: none. 2: invalid arguments.",
+      "Shows the endpoint, the rule that dropped the connection, or whether an answer came. Needs Linux 5.12. Its table is removed when the command ends, even if it is killed.\n\nExit code 0: lines were printed. 1: none. 2: invalid arguments.",
     )
     .setExamples(
       ["Trace connections to a Service for 30s", "nft-proxier trace default/web"],
       [
-        "Trace the next dropped packet from a network",
+        "Trace the next dropped connection from a network",
         "nft-proxier trace 192.0.2.0/24 10.96.0.10:53 --dropped --count 1",
       ],
     )

@@ -1,7 +1,7 @@
 import type { EndpointStatus, ServicePortStatus } from "../../observe/status-report.js";
 import { ownerOf } from "../../tools/explain/packet-report.js";
 import type { TraceRequest } from "../../tools/trace/trace-request.js";
-import type { PacketNames } from "../../tools/trace/packet-text.js";
+import type { PacketNames } from "../../tools/trace/connection-text.js";
 import type { TracedPacket } from "../../tools/trace/traced-packet.js";
 import { DaemonAnswers, isDaemonAway } from "../answers/daemon-answers.js";
 import { UserError } from "../stdio.js";

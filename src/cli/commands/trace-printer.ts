@@ -1,7 +1,7 @@
-/** Prints the packets of a trace as lines, in order, as fast as the reader takes them. */
+/** Prints the connections of a trace as lines, in order, as fast as the reader takes them. */
 import { counted } from "../../base/counted.js";
 import { serviceText } from "../../observe/status-report.js";
-import { packetText, type PacketNames } from "../../tools/trace/packet-text.js";
+import { connectionText, outcomeOf, type PacketNames } from "../../tools/trace/connection-text.js";
 import { isDropped, type TracedPacket, type TraceTotals } from "../../tools/trace/traced-packet.js";
 import { Output, type OutputStream, ReaderGone } from "./conntrack/output.js";
 import type { TraceOptions } from "../options.js";
@@ -12,7 +12,16 @@ const LINE = { apiVersion: "nft-proxier.dev/v1", kind: "TracedPacket" } as const
 /** Maximum number of packets kept for a slow reader, some 20 s of the trace. A pager that is not scrolled stops reading. */
 export const MOST_WAITING = 1000;
 
-export interface TracePrinterOptions extends Pick<TraceOptions, "count" | "dropped" | "output"> {
+/** A client repeats its first packet at growing intervals of up to 64 s. */
+const REPEATED_MS = 70_000;
+/** Maximum number of connections to remember. More than 50 a second are not traced. */
+const MOST_REMEMBERED = 5000;
+
+type Filters = Pick<TraceOptions, "refused" | "unanswered" | "dropped">;
+
+export interface TracePrinterOptions extends Pick<TraceOptions, "count" | "allPackets" | "output">, Filters {
+  /** Maximum length of a line of text. Absent: no limit. */
+  readonly width?: number;
   readonly names: { of(packet: TracedPacket): Promise<PacketNames> };
   readonly stream: OutputStream;
   /** Called when printing ends, because enough packets are printed or the reader is gone. */
@@ -21,15 +30,23 @@ export interface TracePrinterOptions extends Pick<TraceOptions, "count" | "dropp
   onBehind(): void;
 }
 
-/** The verdict, unless the other side refused the connection or did not answer. */
-function outcomeOf({ verdict, reply }: TracedPacket): string {
-  return reply === "refused" ? "refused" : reply === "no" ? "unanswered" : verdict;
+/** Without any filter, every connection passes. */
+function passes({ refused, unanswered, dropped }: Filters, packet: TracedPacket): boolean {
+  if (refused !== true && unanswered !== true && dropped !== true) return true;
+  const { reply } = packet;
+  return (
+    (refused === true && reply === "refused") ||
+    (unanswered === true && reply === "no") ||
+    (dropped === true && isDropped(packet))
+  );
 }
 
 export class TracePrinter {
   readonly #options: TracePrinterOptions;
   readonly #output: Output;
   readonly #outcomes = new Map<string, number>();
+  readonly #recent = new Map<string, { readonly outcome: string; readonly at: number }>();
+  #seen = 0;
   #printed = 0;
   #waiting = 0;
   #skipped = 0;
@@ -42,11 +59,10 @@ export class TracePrinter {
   }
 
   packet(packet: TracedPacket): void {
-    const { count, dropped = false } = this.#options;
+    const { count } = this.#options;
     if (count !== undefined && this.#printed >= count) return;
-    const outcome = outcomeOf(packet);
-    this.#outcomes.set(outcome, (this.#outcomes.get(outcome) ?? 0) + 1);
-    if (dropped && !isDropped(packet)) return;
+    this.#seen++;
+    if (!this.#isNews(packet) || !passes(this.#options, packet)) return;
     if (this.#waiting >= MOST_WAITING) return this.#skip();
     this.#behind = false;
     this.#printed++;
@@ -74,14 +90,34 @@ export class TracePrinter {
     return this.#printed;
   }
 
-  /** Returns the result of the trace: "3 packets traced: 2 accepted, 1 refused; 7 matched". */
+  /** Returns the result of the trace: "3 connections: 2 answered, 1 refused; 7 packets matched". */
   summary({ matched, losses }: TraceTotals): string {
-    const sum = [...this.#outcomes.values()].reduce((all, each) => all + each, 0);
-    const kinds = [...this.#outcomes].map(([outcome, count]) => `${count} ${outcome}`).join(", ");
-    const more = matched > sum ? `; ${matched} matched` : "";
+    const counts = [...this.#outcomes].filter(([, count]) => count > 0).toSorted(([, a], [, b]) => b - a);
+    const sum = counts.reduce((all, [, count]) => all + count, 0);
+    const kinds = counts.map(([outcome, count]) => `${count} ${outcome}`).join(", ");
+    const more = matched > this.#seen ? `; ${counted(matched, "packet")} matched` : "";
     const lost = losses === 0 ? "" : `; the kernel dropped messages ${losses === 1 ? "once" : `${losses} times`}`;
     const skipped = this.#skipped === 0 ? "" : `; ${this.#skipped} not printed because the reader was too slow`;
-    return `${counted(sum, "packet")} traced${kinds === "" ? "" : `: ${kinds}`}${more}${lost}${skipped}`;
+    const what = counted(sum, this.#options.allPackets === true ? "packet" : "connection");
+    return `${what}${kinds === "" ? "" : `: ${kinds}`}${more}${lost}${skipped}`;
+  }
+
+  /** Counts the outcome. Returns false for a repeated first packet whose outcome is that of the one before. */
+  #isNews(packet: TracedPacket): boolean {
+    const outcome = outcomeOf(packet);
+    const count = (which: string, by: number): unknown =>
+      this.#outcomes.set(which, (this.#outcomes.get(which) ?? 0) + by);
+    const key = JSON.stringify([packet.protocol, packet.packet]);
+    const before = this.#options.allPackets === true ? undefined : this.#recent.get(key);
+    const isRepeated = before !== undefined && packet.at - before.at < REPEATED_MS;
+    // The newest is the last.
+    this.#recent.delete(key);
+    this.#recent.set(key, { outcome, at: packet.at });
+    const [oldest = ""] = this.#recent.keys();
+    if (this.#recent.size > MOST_REMEMBERED) this.#recent.delete(oldest);
+    if (isRepeated) count(before.outcome, -1);
+    count(outcome, 1);
+    return !isRepeated || before.outcome !== outcome;
   }
 
   #skip(): void {
@@ -97,7 +133,7 @@ export class TracePrinter {
     const { at, ...rest } = packet;
     const line =
       this.#options.output === "text"
-        ? packetText(packet, names)
+        ? connectionText(packet, names, this.#options.width)
         : JSON.stringify({
             ...LINE,
             time: new Date(at).toISOString(),

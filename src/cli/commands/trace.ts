@@ -8,13 +8,14 @@ import { NoOwnedTables, PacketTrace } from "../../tools/trace/packet-trace.js";
 import type { TraceOptions } from "../options.js";
 import { openKernel } from "../open-kernel.js";
 import { UserError, writeError } from "../stdio.js";
+import { terminalWidth } from "../text/terminal.js";
 import { TraceNames } from "./trace-names.js";
 import { MOST_WAITING, TracePrinter } from "./trace-printer.js";
 
 export { RequestError };
 
 /**
- * `trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|NS/NAME[:PORT]`: shows live packets and their outcome. Exit code 0 if packets were
+ * `trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|NS/NAME[:PORT]`: shows live connections and their outcome. Exit code 0 if lines were
  * printed, otherwise 1. Rejects with RequestError for words that are invalid or select too much.
  */
 export async function traceCommand(words: readonly string[], options: TraceOptions): Promise<number> {
@@ -49,7 +50,7 @@ async function traced(
   const conntrack = await NetlinkConntrack.open();
   const end = new End(forMs);
   const printer = new TracePrinter({
-    ...{ ...options, names, stream: process.stdout },
+    ...{ ...options, names, stream: process.stdout, width: terminalWidth() },
     onFull: () => end.come(),
     onBehind: () =>
       note(
@@ -63,8 +64,9 @@ async function traced(
         note("the kernel dropped messages, so packets of this moment are missing or their outcome is unknown"),
       onError: (error) => end.come(error),
     });
-    const which = allPackets ? "packets" : "first packets of connections";
-    note(`tracing ${which}, at most ${PACKETS_PER_SECOND} a second, ${endText(forMs)}`);
+    note(
+      `tracing ${allPackets ? "packets" : "connections"}, at most ${PACKETS_PER_SECOND} a second, ${endText(forMs)}`,
+    );
     await end.promise;
     const totals = await trace.stop();
     const printed = await printer.finish();
