@@ -2,10 +2,12 @@
 import { closest } from "../base/closest.js";
 import { type Effective, takesLocalhostOver } from "./defaults.js";
 import { formatDuration } from "./duration.js";
-import { type FieldNames, ipvsNotes } from "./ipvs-notes.js";
 import { asksForLocalhost } from "./node-port-addresses.js";
 import type { ConfigInput } from "./schema.js";
 import { parseClusterCIDR } from "./values.js";
+
+/** Name of a field as the user wrote it: its path in a file, or its flag. */
+export type FieldNames = (path: string) => string;
 
 /** A gate that also has an effect here: false ignores spec.externalIPs (Kubernetes 1.36, KEP-5707). */
 export const ALLOW_SERVICE_EXTERNAL_IPS = "AllowServiceExternalIPs";
@@ -88,7 +90,7 @@ function loopbackWarnings(
 
 /** Complete sentences about settings that mean something else to kube-proxy, once each. */
 export function notesOf(input: ConfigInput, effective: Effective, name: FieldNames): string[] {
-  const notes = [...loggingNotes(input, name), ...ipvsNotes(input.ipvs, name)];
+  const notes = [...loggingNotes(input, name), ...ipvsNotes(input, name)];
   if ((input.mode ?? "") !== "") return notes;
   const { iptables, nftables, nodePortAddresses } = effective;
   const unset = (input.nodePortAddresses ?? []).length === 0;
@@ -133,6 +135,31 @@ function iptablesNotes(input: ConfigInput, { iptables, nftables }: Effective, na
   differ("masqueradeBit", String);
   differ("syncPeriod", formatDuration);
   differ("minSyncPeriod", formatDuration);
+  return notes;
+}
+
+/** kube-proxy's defaults of the `ipvs` section, which kubeadm writes. The others are empty. */
+const IPVS_DEFAULTS: Readonly<Record<string, unknown>> = { syncPeriod: 30_000 };
+/** Used when virtual servers of kube-proxy's IPVS mode are removed. */
+const IPVS_USED = "excludeCIDRs";
+
+function ipvsNotes({ ipvs = {} }: ConfigInput, name: FieldNames): string[] {
+  const { scheduler = "", ...others } = ipvs;
+  const ignored = Object.entries(others)
+    .filter(([field, value]) => value && value !== IPVS_DEFAULTS[field] && field !== IPVS_USED)
+    .map(([field]) => name(`ipvs.${field}`));
+  const notes: string[] = [];
+  if (scheduler !== "") {
+    notes.push(
+      `${name("ipvs.scheduler")} ${scheduler}: not available, so each connection goes to a random endpoint. ` +
+        "docs/migration-ipvs.md names the nearest Service annotation",
+    );
+  }
+  if (ignored.length > 0) {
+    notes.push(
+      `${ignored.join(", ")}: no effect outside kube-proxy's IPVS mode. docs/migration-ipvs.md names the replacements`,
+    );
+  }
   return notes;
 }
 

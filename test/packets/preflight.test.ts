@@ -414,7 +414,7 @@ describe("configuration", () => {
     for (const text of [
       /^nodePortAddrs is not a field/,
       /^ipvs\.scheduler lc: not available/,
-      /^ipvs\.strictARP is not needed/,
+      /^ipvs\.strictARP: no effect outside kube-proxy's IPVS mode/,
     ]) {
       expect(notes).toContainEqual(expect.stringMatching(text));
     }
