@@ -28,7 +28,7 @@ import type { Cluster } from "./cluster.js";
 import { followConntrack } from "./conntrack-follower.js";
 import { KubernetesEvents } from "./kubernetes-events.js";
 import { MemoryRelease } from "./memory-release.js";
-import { isTableActive, ReadingGate } from "./reading-gate.js";
+import { completeReading, isTableActive } from "./complete-reading.js";
 import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems, nodeUnread } from "./problems.js";
 import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
 import type { Listener } from "../observe/listeners.js";
@@ -213,9 +213,22 @@ class Daemon {
     const { kernel, families, log, allowIncomplete } = this.#options;
     const tableActive = (): Promise<boolean> => isTableActive(kernel, families.families);
     const mustBeComplete = !allowIncomplete && (await tableActive());
-    const gate = new ReadingGate(sink, { reading: { source, model: proxier.model }, mustBeComplete, tableActive, log });
-    this.#closers.add(() => gate.stop());
-    return gate;
+    const stop = new AbortController();
+    this.#closers.add(() => stop.abort());
+    const reading = { source, model: proxier.model };
+    const options = { reading, mustBeComplete, tableActive, log, signal: stop.signal };
+    const begin = async (): Promise<void> => {
+      await completeReading(options);
+      sink.synced();
+      sink.flush();
+    };
+    return {
+      upsert: (object) => sink.upsert(object),
+      remove: (kind, name) => sink.remove(kind, name),
+      // Stopped before.
+      synced: () => void begin().catch(() => undefined),
+      flush: () => sink.flush(),
+    };
   }
 
   async #serve(

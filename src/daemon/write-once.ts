@@ -10,7 +10,7 @@ import { reconcileOnce } from "./conntrack-follower.js";
 import type { DaemonOptions } from "./daemon-options.js";
 import { SizeWatch } from "./size-watch.js";
 import { ServiceCIDRCheck } from "./service-cidr-check.js";
-import { countIgnored, isTableActive, shortfallOf } from "./reading-gate.js";
+import { countIgnored, isTableActive, shortfallOf } from "./complete-reading.js";
 
 /**
  * Maximum number of writes after the first: the rest of a list that shrank, and services that the kernel rejected (31 s

@@ -1,6 +1,6 @@
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
-import { countIgnored, shortfallOf } from "../../daemon/reading-gate.js";
+import { countIgnored, shortfallOf } from "../../daemon/complete-reading.js";
 import type { IpFamily } from "../../base/ip.js";
 import { nodeFacts, nodePortAddresses } from "../../node/node-facts.js";
 import { createLogger, type Logger } from "../../base/logger.js";

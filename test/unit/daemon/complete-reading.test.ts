@@ -1,6 +1,6 @@
 /** Objects that are missing from a reading of manifests, and objects that are only ignored. */
 import { expect, test } from "vitest";
-import { countIgnored, shortfallOf } from "../../../src/daemon/reading-gate.js";
+import { countIgnored, shortfallOf } from "../../../src/daemon/complete-reading.js";
 import { ServiceModel } from "../../../src/model/service-model.js";
 import { ObjectDecoder } from "../../../src/objects/decode/object-decoder.js";
 
