@@ -467,7 +467,7 @@ test("two proxiers run", { timeout: 2 * MINUTE_MS }, async () => {
   const args = ["run", "--manifests", join(directory, "other"), "--config", other, "--control-socket", ""];
   const rival = new Daemon(args);
   const hasWritten = (): Promise<void> => eventually(() => expect(rival.log).toContain("rules active"));
-  await isTold(hasWritten, /nft-proxier \(pid \d+\) keeps changing the tables/, /End one of them/);
+  await isTold(hasWritten, /nft-proxier \(pid \d+.*\) keeps changing the tables/, /End one of them/);
   await rival.end();
   await isWell(RECENT);
 });
