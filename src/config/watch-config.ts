@@ -1,21 +1,19 @@
 /** Watches a configuration file, including a ConfigMap's links, editors' renames, and deletion and re-creation. */
-import { readFile, realpath } from "node:fs/promises";
-import { basename, dirname, resolve } from "node:path";
-import { DirectoryWatch, type OpenInotify } from "../base/directory-watch.js";
+import { unwatchFile, watchFile } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { resolve } from "node:path";
 import { reasonOf } from "../base/unknown.js";
 import type { ConfigDocument } from "./document.js";
 import type { LoadedConfig } from "./load.js";
 import { ConfigError } from "./proxy-config.js";
 
-/**
- * Wait after the last event before the file is read, ms: an editor writes a file in pieces, and a ConfigMap arrives in several
- * events.
- */
+/** Interval between checks of the file's state, through links, ms. */
+const CHECK_MS = 1000;
+/** Wait after a change before the file is read, ms, because an editor writes a file in pieces. */
 const SETTLE_MS = 100;
 
 interface ConfigWatchOptions {
   readonly path: string;
-  readonly inotify: OpenInotify;
   /** The content in use. */
   readonly text: string;
   /** The configuration in `text`. */
@@ -33,78 +31,38 @@ interface ConfigWatchOptions {
 /** Starts watching, and also notices changes since the content was read. Returns a function that stops it. */
 export function watchConfig(options: ConfigWatchOptions): () => void {
   const watch = new ConfigWatch(options);
-  watch.open();
   return () => watch.close();
 }
 
 class ConfigWatch {
   readonly #options: ConfigWatchOptions;
   readonly #path: string;
-  readonly #directory: DirectoryWatch;
+  readonly #schedule = (): void => {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void this.#check(), SETTLE_MS);
+  };
   /** The content last read; undefined if there was no file. */
   #seen: string | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #checking = false;
-  #again = false;
   #closed = false;
 
   constructor(options: ConfigWatchOptions) {
     this.#options = options;
     this.#path = resolve(options.path);
     this.#seen = options.text;
-    const name = basename(this.#path);
-    this.#directory = new DirectoryWatch({
-      directory: dirname(this.#path),
-      inotify: options.inotify,
-      changed: () => this.#schedule(),
-      note: options.onNote,
-      relevant: (file) => file === name,
-    });
-  }
-
-  open(): void {
-    this.#directory.open();
+    watchFile(this.#path, { interval: CHECK_MS, persistent: false }, this.#schedule);
     this.#schedule();
   }
 
   close(): void {
     this.#closed = true;
     clearTimeout(this.#timer);
-    this.#directory.close();
+    unwatchFile(this.#path, this.#schedule);
   }
 
-  #schedule(): void {
-    if (this.#closed) return;
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#check(), SETTLE_MS);
-  }
-
-  /** Never rejects. Runs one read at a time. An event during a read is handled after it. */
   async #check(): Promise<void> {
-    if (this.#checking) {
-      this.#again = true;
-      return;
-    }
-    this.#checking = true;
-    try {
-      await this.#followLinks();
-      const text = await this.#read();
-      if (!this.#closed) this.#judge(text);
-    } finally {
-      this.#checking = false;
-    }
-    if (!this.#again) return;
-    this.#again = false;
-    this.#schedule();
-  }
-
-  /** Also watches the file's real path, if that is elsewhere. */
-  async #followLinks(): Promise<void> {
-    const real = await realpath(this.#path).catch(() => this.#path);
-    const own = await realpath(dirname(this.#path)).catch(() => dirname(this.#path));
-    if (this.#closed) return;
-    const directory = dirname(real);
-    this.#directory.follow(new Map(directory === own ? [] : [[directory, new Set([basename(real)])]]));
+    const text = await this.#read();
+    if (!this.#closed) this.#judge(text);
   }
 
   /** Returns undefined if there is nothing readable. */

@@ -5,7 +5,6 @@ import { toYAML } from "../../config/document.js";
 import { watchConfig } from "../../config/watch-config.js";
 import { LogTail } from "../../base/log-tail.js";
 import { createLogger, levelOf, type Logger } from "../../base/logger.js";
-import { openInotify } from "../../netlink/inotify.js";
 import { UserError } from "../stdio.js";
 import { configFile, resolveConfig } from "../flags/flag-config.js";
 import { toFlagz } from "../flags/flagz.js";
@@ -61,7 +60,6 @@ function watchFile({ flags }: ProxyOptions, loaded: LoadedConfig, log: Logger, c
   const { path, overrides } = file;
   return watchConfig({
     path,
-    inotify: openInotify,
     text: loaded.text,
     document: loaded.document,
     parse: (text) => parseConfig(text, path, overrides),

@@ -6,7 +6,6 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { parseConfig } from "../../../src/config/load.js";
 import { watchConfig } from "../../../src/config/watch-config.js";
-import { openInotify } from "../../../src/netlink/inotify.js";
 import { eventually } from "../../lab/eventually.ts";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
 import { HEAD } from "./parsing.ts";
@@ -15,8 +14,8 @@ const BEFORE = `${HEAD}oomScoreAdj: 1\n`;
 const AFTER = `${HEAD}oomScoreAdj: 2\n`;
 const WRONG = `${HEAD}oomScoreAdj: high\n`;
 
-/** Longer than the program takes to read the file after an event; an effect that has not come by then does not come. */
-const QUIET_MS = 600;
+/** Longer than the program takes to notice a change and to read the file; an effect that has not come by then does not come. */
+const QUIET_MS = 1500;
 
 let directory: string;
 let stop: () => void = () => undefined;
@@ -37,7 +36,6 @@ afterEach(() => {
 function start(path: string): void {
   stop = watchConfig({
     path,
-    inotify: openInotify,
     text: BEFORE,
     document: parseConfig(BEFORE, path).document,
     parse: (text) => parseConfig(text, path),
