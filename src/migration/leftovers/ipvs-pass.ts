@@ -44,12 +44,12 @@ interface IpvsPassOptions {
   readonly remove: "when-idle" | "now";
 }
 
+/** Numbers of removed objects, for the log. */
+export type Removed = Readonly<Record<"virtualServers" | "addresses" | "interfaces" | "ipsets", number>>;
+
 /** The findings and changes of a pass. Counts cover only kube-proxy's objects, except in fields that say otherwise. */
 export interface IpvsPass {
-  readonly removedServers: number;
-  readonly removedAddresses: number;
-  readonly removedInterface: boolean;
-  readonly removedSets: number;
+  readonly removed: Removed;
   /** Virtual servers that wait for their connections to end, and the number of these connections. */
   readonly waitingServers: number;
   readonly openConnections: number;
@@ -69,8 +69,11 @@ export function isDone({ waitingServers, waitingAddresses, busySets }: IpvsPass)
 
 /** Whether a pass found anything of kube-proxy. */
 export function foundAny(pass: IpvsPass): boolean {
-  const { removedServers, removedAddresses, removedInterface, removedSets } = pass;
-  return removedServers + removedAddresses + removedSets > 0 || removedInterface || !isDone(pass);
+  return removedAny(pass.removed) || !isDone(pass);
+}
+
+export function removedAny(removed: Removed): boolean {
+  return Object.values(removed).some((count) => count > 0);
 }
 
 /**
@@ -110,14 +113,11 @@ class Pass {
     if (this.#options.remove === "when-idle") await this.#useOwnSource();
     const servers = await this.#servers();
     const addresses = await this.#unbind(servers.stay);
-    const removedInterface = await this.#deleteInterface(addresses.left);
+    const interfaces = await this.#deleteInterface(addresses.left);
     const sets = await this.#destroySets(servers.waiting);
-    const { removed, waiting, open, foreign, excluded } = servers;
+    const { removed: virtualServers, waiting, open, foreign, excluded } = servers;
     return {
-      removedServers: removed,
-      removedAddresses: addresses.removed,
-      removedInterface,
-      removedSets: sets.destroyed,
+      removed: { virtualServers, addresses: addresses.removed, interfaces, ipsets: sets.destroyed },
       waitingServers: waiting.length,
       openConnections: open,
       waitingAddresses: addresses.used,
@@ -226,10 +226,11 @@ class Pass {
     return { removed: gone.size, left, used };
   }
 
-  async #deleteInterface(left: readonly LinkAddress[]): Promise<boolean> {
-    if (this.#link === undefined || left.length > 0) return false;
+  /** Returns the number of deleted interfaces. */
+  async #deleteInterface(left: readonly LinkAddress[]): Promise<number> {
+    if (this.#link === undefined || left.length > 0) return 0;
     await this.#options.kernel.links.deleteLink(this.#link.index);
-    return true;
+    return 1;
   }
 
   /** The node-port sets identify kube-proxy's virtual servers, so they stay while a server of their family waits. */

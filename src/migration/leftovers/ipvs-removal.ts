@@ -10,7 +10,7 @@ import { type IpFamily, parseCIDR, type Prefix } from "../../base/ip.js";
 import { Backoff } from "../../base/backoff.js";
 import type { Logger } from "../../base/logger.js";
 import { reasonOf } from "../../base/unknown.js";
-import { foundAny, type IpvsKernel, type IpvsPass, ipvsPass, isDone } from "./ipvs-pass.js";
+import { foundAny, type IpvsKernel, type IpvsPass, ipvsPass, isDone, type Removed, removedAny } from "./ipvs-pass.js";
 
 /** First and longest interval between checks, ms. The latter is kube-proxy's interval for terminating destinations. */
 const FIRST_MS = 2000;
@@ -43,7 +43,7 @@ export async function removeIpvsNow(options: IpvsRemovalOptions, families: reado
     const pass = await ipvsPass({ kernel, families: new Set(families), excluded, remove: "now" });
     if (!foundAny(pass)) return true;
     logStaying(log, pass);
-    log.info(removedFields(pass), "leftovers of kube-proxy's IPVS mode removed");
+    log.info(pass.removed, "leftovers of kube-proxy's IPVS mode removed");
     if (pass.busySets.length > 0) logBusy(log, pass);
     return isDone(pass);
   } catch (error) {
@@ -129,7 +129,7 @@ export class IpvsRemoval {
       const pass = await ipvsPass({ kernel, families, excluded: this.#excluded, remove: "when-idle" });
       if (this.#last === undefined) this.#logFirst(pass);
       this.#last = pass;
-      this.#removed = together(this.#removed, pass);
+      this.#removed = together(this.#removed, pass.removed);
       this.#failed = false;
       return this.#goOn(pass);
     } catch (error) {
@@ -147,7 +147,7 @@ export class IpvsRemoval {
     const { waitingServers: virtualServers, openConnections: connections, waitingAddresses, busySets } = pass;
     const waiting = { virtualServers, connections, addresses: waitingAddresses.length, ipsets: busySets.length };
     log.info(
-      { ...removedFields(pass), waiting },
+      { ...pass.removed, waiting },
       "leftovers of kube-proxy's IPVS mode: idle ones removed; the others are removed when their last connection ends",
     );
   }
@@ -156,7 +156,7 @@ export class IpvsRemoval {
     const { log } = this.#options;
     if (isDone(pass)) {
       if (removedAny(this.#removed)) {
-        log.info(removedFields(this.#removed), "leftovers of kube-proxy's IPVS mode removed");
+        log.info(this.#removed, "leftovers of kube-proxy's IPVS mode removed");
       }
       // Objects of another family are counted separately.
       this.#last = undefined;
@@ -175,29 +175,14 @@ function prefixesOf(cidrs: readonly string[] = []): readonly Prefix[] {
   return cidrs.flatMap((text) => parseCIDR(text) ?? []);
 }
 
-type Removed = Pick<IpvsPass, "removedServers" | "removedAddresses" | "removedInterface" | "removedSets">;
-
-const NOTHING: Removed = { removedServers: 0, removedAddresses: 0, removedInterface: false, removedSets: 0 };
+const NOTHING: Removed = { virtualServers: 0, addresses: 0, interfaces: 0, ipsets: 0 };
 
 function together(a: Removed, b: Removed): Removed {
   return {
-    removedServers: a.removedServers + b.removedServers,
-    removedAddresses: a.removedAddresses + b.removedAddresses,
-    removedInterface: a.removedInterface || b.removedInterface,
-    removedSets: a.removedSets + b.removedSets,
-  };
-}
-
-function removedAny({ removedServers, removedAddresses, removedInterface, removedSets }: Removed): boolean {
-  return removedServers + removedAddresses + removedSets > 0 || removedInterface;
-}
-
-function removedFields({ removedServers, removedAddresses, removedInterface, removedSets }: Removed) {
-  return {
-    virtualServers: removedServers,
-    addresses: removedAddresses,
-    interfaces: removedInterface ? 1 : 0,
-    ipsets: removedSets,
+    virtualServers: a.virtualServers + b.virtualServers,
+    addresses: a.addresses + b.addresses,
+    interfaces: a.interfaces + b.interfaces,
+    ipsets: a.ipsets + b.ipsets,
   };
 }
 

@@ -78,7 +78,7 @@ describe("open connections", () => {
     ).toBe(6);
     node.serve("TCP", "10.96.0.1", 80, 0, { persistent: 9 });
     node.bind("10.96.0.1");
-    return expect(pass()).resolves.toMatchObject({ removedServers: 1, waitingServers: 0 });
+    return expect(pass()).resolves.toMatchObject({ removed: { virtualServers: 1 }, waitingServers: 0 });
   });
 });
 
@@ -86,10 +86,7 @@ describe("a check", () => {
   it("finds and changes nothing on a clean node", async () => {
     node.bound = undefined;
     expect(await pass()).toEqual({
-      removedServers: 0,
-      removedAddresses: 0,
-      removedInterface: false,
-      removedSets: 0,
+      removed: { virtualServers: 0, addresses: 0, interfaces: 0, ipsets: 0 },
       waitingServers: 0,
       openConnections: 0,
       waitingAddresses: [],
@@ -107,8 +104,7 @@ describe("a check", () => {
     node.serve("TCP", "fd00::1", 80, 0, { inactive: 1 });
     node.sets.set("KUBE-CLUSTER-IP", []);
     expect(await pass()).toMatchObject({
-      removedServers: 2,
-      removedAddresses: 1,
+      removed: { virtualServers: 2, addresses: 1 },
       waitingServers: 2,
       openConnections: 4,
     });
@@ -117,7 +113,7 @@ describe("a check", () => {
     expect(node.servers.map(({ destinations: [{ weight }] }) => weight)).toEqual([0, 0]);
     expect([...node.sets.keys()]).toEqual(["KUBE-CLUSTER-IP"]);
     node.idle();
-    expect(await pass()).toMatchObject({ removedServers: 2, removedInterface: true, removedSets: 1 });
+    expect(await pass()).toMatchObject({ removed: { virtualServers: 2, interfaces: 1, ipsets: 1 } });
     expect([node.left, node.bound, [...node.sets]]).toEqual([[], undefined, []]);
   });
 
@@ -125,10 +121,10 @@ describe("a check", () => {
     node.sets.set("KUBE-NODE-PORT-TCP", [30_080]).set("KUBE-6-CLUSTER-IP", []);
     node.serve("TCP", "192.0.2.10", 30_080, 1);
     node.serve("TCP", "192.0.2.20", 6443);
-    expect(await pass()).toMatchObject({ waitingServers: 1, removedSets: 1, foreign: ["TCP 192.0.2.20:6443"] });
+    expect(await pass()).toMatchObject({ waitingServers: 1, removed: { ipsets: 1 }, foreign: ["TCP 192.0.2.20:6443"] });
     expect([...node.sets.keys()]).toEqual(["KUBE-NODE-PORT-TCP"]);
     node.idle();
-    expect(await pass()).toMatchObject({ removedServers: 1, removedSets: 1 });
+    expect(await pass()).toMatchObject({ removed: { virtualServers: 1, ipsets: 1 } });
     expect(node.left).toEqual(["TCP 192.0.2.20:6443"]);
   });
 
@@ -137,7 +133,10 @@ describe("a check", () => {
     node.serve("TCP", "10.96.0.1", 80);
     node.serve("TCP", "fd00::1", 80);
     node.sets.set("KUBE-CLUSTER-IP", []).set("KUBE-6-CLUSTER-IP", []);
-    expect(await pass("when-idle", ["ip6"])).toMatchObject({ removedServers: 1, removedInterface: false, foreign: [] });
+    expect(await pass("when-idle", ["ip6"])).toMatchObject({
+      removed: { virtualServers: 1, interfaces: 0 },
+      foreign: [],
+    });
     expect(node.left).toEqual(["TCP 10.96.0.1:80"]);
     expect([...node.sets.keys()]).toEqual(["KUBE-CLUSTER-IP"]);
     expect(node.bound?.map(({ address }) => address)).toEqual(["10.96.0.1"]);
@@ -147,7 +146,10 @@ describe("a check", () => {
     node.bind("10.97.0.1", "10.96.0.1");
     node.serve("TCP", "10.97.0.1", 80);
     node.serve("TCP", "10.96.0.1", 80);
-    expect(await pass()).toMatchObject({ removedServers: 1, excluded: ["TCP 10.97.0.1:80"], removedInterface: false });
+    expect(await pass()).toMatchObject({
+      removed: { virtualServers: 1, interfaces: 0 },
+      excluded: ["TCP 10.97.0.1:80"],
+    });
     expect(node.bound?.map(({ address }) => address)).toEqual(["10.97.0.1"]);
   });
 
@@ -177,21 +179,20 @@ describe("a check", () => {
     node.bind("10.96.0.1", "10.96.0.2");
     node.sockets.add("10.96.0.2").add("192.0.2.10");
     expect(await pass()).toMatchObject({
-      removedAddresses: 1,
+      removed: { addresses: 1, interfaces: 0 },
       waitingAddresses: ["10.96.0.2"],
-      removedInterface: false,
     });
     node.sockets.clear();
-    expect(await pass()).toMatchObject({ removedAddresses: 1, removedInterface: true });
+    expect(await pass()).toMatchObject({ removed: { addresses: 1, interfaces: 1 } });
   });
 
   it("ignores the interface's own link-local address, and an interface of that name that is not a dummy", async () => {
     node.bind("fe80::1");
     node.kind = "bridge";
-    expect(await pass()).toMatchObject({ removedInterface: false });
+    expect(await pass()).toMatchObject({ removed: { interfaces: 0 } });
     node.kind = "dummy";
     node.bound = [{ family: "ip6", address: "fe80::1", prefixLength: 64 }];
-    expect(await pass()).toMatchObject({ removedInterface: true });
+    expect(await pass()).toMatchObject({ removed: { interfaces: 1 } });
   });
 
   it("ends open connections and sockets if it must finish now, but not those of others", async () => {
@@ -202,8 +203,7 @@ describe("a check", () => {
     node.sets.set("KUBE-CLUSTER-IP", []);
     node.busySets.add("KUBE-CLUSTER-IP");
     expect(await pass("now")).toMatchObject({
-      removedServers: 1,
-      removedInterface: true,
+      removed: { virtualServers: 1, interfaces: 1 },
       busySets: ["KUBE-CLUSTER-IP"],
     });
     expect(node.left).toEqual(["TCP 192.0.2.20:6443"]);
