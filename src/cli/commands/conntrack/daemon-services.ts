@@ -3,7 +3,6 @@ import type { TargetSource } from "../../../conntrack/reconcile/service-knowledg
 import type { ServicePortStatus } from "../../../observe/status-report.js";
 import { addressesOf, type AddressKey, keyOf, type ServiceAddress, vipsOf } from "../../../model/service-address.js";
 import type { IpFamily } from "../../../base/ip.js";
-import type { Protocol } from "../../../base/protocols.js";
 import { portId, type Removals, type ServiceTarget } from "../../../model/service-port-view.js";
 
 export class DaemonServices implements TargetSource {
@@ -28,13 +27,7 @@ export class DaemonServices implements TargetSource {
     return this.#targets.get(`${family} ${service}`) ?? [];
   }
 
-  target(
-    family: IpFamily,
-    service: string,
-    by: "port" | "nodePort",
-    protocol: Protocol,
-    port: number,
-  ): ServiceTarget | undefined {
+  target(...[family, service, by, protocol, port]: Parameters<TargetSource["target"]>): ServiceTarget | undefined {
     return this.#byPort.get(`${family} ${service} ${by} ${protocol} ${port}`);
   }
 
