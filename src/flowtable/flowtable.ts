@@ -4,7 +4,7 @@
  */
 import { release } from "node:os";
 import { performance } from "node:perf_hooks";
-import { Backoff } from "../base/backoff.js";
+import { BoundedFrequencyRunner, type WriteOutcome } from "../base/bounded-frequency-runner.js";
 import type { Logger } from "../base/logger.js";
 import { KernelError } from "../netlink/errors.js";
 import type { Kernel, Monitor, Op } from "../netlink/kernel.js";
@@ -43,7 +43,6 @@ const UNTIL = [6, 14] as const;
 /** Links change in bursts: a pod's link appears, is renamed, and gets its addresses. */
 const COALESCE_MS = 100;
 const CHECK_INTERVAL_MS = 60_000;
-const FIRST_RETRY_MS = 200;
 const LONGEST_RETRY_MS = 60_000;
 const WITHOUT = "connections use the rules";
 
@@ -52,7 +51,7 @@ const UNSUPPORTED: readonly (string | undefined)[] = ["ENOENT", "EOPNOTSUPP"];
 
 export class Flowtable {
   readonly #options: FlowtableOptions;
-  readonly #backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
+  readonly #runner: BoundedFrequencyRunner;
   /**
    * Interfaces in it, with their indices, because an interface re-created under its name is a different one. Undefined if the
    * table must be created.
@@ -63,16 +62,13 @@ export class Flowtable {
   #failure: string | undefined;
   #unsupported: string | undefined;
   #watch: Monitor | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  /** Due time of the timer, ms of performance.now(). */
-  #due = Infinity;
   #check: NodeJS.Timeout | undefined;
-  #running: Promise<void> | undefined;
-  #again = false;
   #closed = false;
 
   constructor(options: FlowtableOptions) {
     this.#options = options;
+    const limits = { gapMs: 0, maxRetryMs: LONGEST_RETRY_MS, now: () => performance.now() };
+    this.#runner = new BoundedFrequencyRunner(() => this.#update(), limits);
   }
 
   /** Starts. Failures are logged and retried. Never rejects. */
@@ -84,8 +80,7 @@ export class Flowtable {
       await removeFlowtable(this.#options.kernel, log);
       return;
     }
-    await this.#run();
-    if (this.#unsupported !== undefined || this.#closed) return;
+    this.#runner.requestIn(0);
     this.#check = setInterval(() => void this.#checkTable(), checkIntervalMs);
     this.#check.unref();
   }
@@ -109,43 +104,34 @@ export class Flowtable {
   /** The table stays, like the services' tables. Nothing is written afterwards. */
   async close(): Promise<void> {
     this.#closed = true;
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
     clearInterval(this.#check);
-    await this.#running;
+    await this.#runner.stop();
     await this.#watch?.close();
     this.#watch = undefined;
   }
 
-  /** One run at a time. A call during a run causes one more run. */
-  #run(): Promise<void> {
-    this.#again = true;
-    this.#running ??= this.#reconcileAll().finally(() => {
-      this.#running = undefined;
-    });
-    return this.#running;
-  }
-
-  async #reconcileAll(): Promise<void> {
-    while (this.#again && !this.#closed && this.#unsupported === undefined) {
-      this.#again = false;
-      try {
-        // Subscribe before the read, so that no change is lost between the two.
-        await this.#subscribe();
-        await this.#reconcile();
-        this.#settle();
-      } catch (error) {
-        this.#fail(error);
-      }
+  async #update(): Promise<WriteOutcome> {
+    if (this.#unsupported !== undefined) return { ok: true };
+    try {
+      // Subscribe before the read, so that no change is lost between the two.
+      await this.#subscribe();
+      await this.#reconcile();
+    } catch (error) {
+      this.#fail(error);
+      return { ok: false };
     }
+    if (this.#failure !== undefined) this.#options.log.info("the flowtable is up to date again");
+    this.#failure = undefined;
+    return { ok: this.#unsupported !== undefined || this.#refused.size === 0 };
   }
 
   async #subscribe(): Promise<void> {
     if (this.#watch !== undefined) return;
-    const changed = (): void => this.#runIn(COALESCE_MS);
+    const changed = (): void => this.#runner.requestIn(COALESCE_MS);
     const onError = (error: Error): void => {
       this.#watch = undefined;
       this.#fail(error);
+      changed();
     };
     this.#watch = await this.#options.links.watchLinks({ onChange: changed, onLost: changed, onError });
   }
@@ -224,54 +210,33 @@ export class Flowtable {
     this.#refused.set(name, error.message);
   }
 
-  #settle(): void {
-    if (this.#unsupported !== undefined) return;
-    if (this.#failure !== undefined) this.#options.log.info("the flowtable is up to date again");
-    this.#failure = undefined;
-    if (this.#refused.size > 0) this.#runIn(this.#backoff.next());
-    else this.#backoff.reset();
-  }
-
   /** The kernel's state is unknown after a failure, so the table is created from scratch. */
   #fail(error: unknown): void {
     if (this.#closed) return;
     const { log, onFailure } = this.#options;
-    const retryMs = this.#backoff.next();
     onFailure?.();
     const level = this.#failure === undefined ? "warn" : "debug";
-    log[level]({ err: error, retryMs }, "updating the flowtable failed; retrying");
+    log[level]({ err: error }, "updating the flowtable failed; retrying");
     this.#failure = error instanceof Error ? error.message : String(error);
     if (!(error instanceof KernelError) || error.details.action === "commit") this.#devices = undefined;
-    this.#runIn(retryMs);
   }
 
   #giveUp(reason: string): void {
     this.#unsupported = reason;
+    clearInterval(this.#check);
     this.#options.onFailure?.();
     this.#options.log.warn({ reason }, `no flowtable; ${WITHOUT}`);
   }
 
-  /** Keeps an earlier time that is already set. */
-  #runIn(ms: number): void {
-    const due = performance.now() + ms;
-    if (this.#closed || this.#unsupported !== undefined || due >= this.#due) return;
-    clearTimeout(this.#timer);
-    this.#due = due;
-    this.#timer = setTimeout(() => {
-      this.#due = Infinity;
-      void this.#run();
-    }, ms);
-  }
-
   async #checkTable(): Promise<void> {
     const { kernel, log } = this.#options;
-    if (this.#devices === undefined || this.#running !== undefined || this.#closed) return;
+    if (this.#devices === undefined || this.#closed) return;
     try {
       const rules = await kernel.rules(FLOWTABLE_REF, OFFLOAD_CHAIN);
       if (rules.some(({ exprs }) => exprs.some(({ type }) => type === "flow_offload"))) return;
       log.warn({ table: FLOWTABLE_REF.table }, "another process removed the flowtable; creating it again");
       this.#devices = undefined;
-      await this.#run();
+      this.#runner.requestIn(0);
     } catch (error) {
       if (!this.#closed) log.debug({ err: error }, "checking the flowtable failed");
     }

@@ -19,7 +19,7 @@ import { problemLogger, transferLogger } from "./model-log.js";
 import { LargeUpdates, type Updated } from "./large-updates.js";
 import { NodeRules } from "./node-rules.js";
 import type { ProxierObserver } from "./observer.js";
-import { BoundedFrequencyRunner, type WriteOutcome } from "./bounded-frequency-runner.js";
+import { BoundedFrequencyRunner, type WriteOutcome } from "../base/bounded-frequency-runner.js";
 import type { ProxierContext } from "./proxier-context.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { SyncReports } from "./sync-reports.js";

@@ -68,6 +68,7 @@ async function start(options: Partial<FlowtableOptions> = {}): Promise<Flowtable
   };
   subject = new Flowtable({ ...shared, ...options });
   await subject.start();
+  await pass(1);
   return subject;
 }
 

@@ -2,7 +2,7 @@
  * Decides when to write: at once for the first change, then once per `gapMs` while changes keep coming, and with
  * backoff after a failure. Writes never overlap.
  */
-import { Backoff } from "../base/backoff.js";
+import { Backoff } from "./backoff.js";
 
 interface RunnerOptions {
   /** Minimum time between the starts of two writes, ms. */

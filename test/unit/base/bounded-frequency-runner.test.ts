@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { BoundedFrequencyRunner, type WriteOutcome } from "../../../src/proxier/bounded-frequency-runner.js";
+import { BoundedFrequencyRunner, type WriteOutcome } from "../../../src/base/bounded-frequency-runner.js";
 
 describe("BoundedFrequencyRunner", () => {
   let writes: number[];
