@@ -80,6 +80,8 @@ export interface ExplainOptions {
 }
 
 export interface TraceOptions {
+  /** Namespace of a service that is named without one. Default: all namespaces are searched. */
+  readonly namespace?: string;
   readonly output: "text" | "json";
   /** Stop after this many lines. */
   readonly count?: number;

@@ -389,11 +389,18 @@ function onNewer(): void {
     [["any:80"], "all traffic to port 80 may be many packets"],
     [["10.96.0.300:80"], "not an address and port, or a service"],
     [["::1", "10.96.0.1:80"], "not of the destination's address family"],
-    [["default/plain:81"], "has no such port; its ports are 80/TCP tcp"],
+    [["sctp", "default/plain:udp"], "default/plain:udp has no port of this protocol and address family"],
   ] as const;
   test.each(someOf(REFUSED, 6))("%s is refused with exit code 2", async (words, message) => {
     const { code, stderr } = await cluster.command(["trace", ...words, "--socket", socket]);
     expect([code, stderr.includes(message), stderr]).toEqual([2, true, stderr]);
+  });
+
+  test("a name without a namespace is enough, and a wrong port lists the ports", async () => {
+    const tracing = await trace(["blocked:udp"]);
+    await tracing.interrupt();
+    const { code, stderr } = await cluster.command(["trace", "plain:81", "--socket", socket]);
+    expect([code, stderr]).toEqual([1, expect.stringContaining("has no such port; its ports are 80/TCP tcp")]);
   });
 
   test("--all-packets also prints packets of open connections", async () => {

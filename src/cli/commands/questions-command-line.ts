@@ -32,6 +32,8 @@ const socket = (): Option =>
 
 const namespace = (): Option =>
   new Option("-n, --namespace <namespace>", "only services of this namespace (default: all namespaces)");
+const named = (): Option =>
+  new Option("-n, --namespace <namespace>", "namespace of a service that is named without one");
 /** The default, which people know from kubectl. */
 const allNamespaces = (): Option =>
   new Option("-A, --all-namespaces", "services of all namespaces").conflicts("namespace");
@@ -85,7 +87,7 @@ function addPacketCommands(root: CliCommand, done: Done): void {
     .description("show what this node's rules do with a packet, step by step")
     .argument("<packet...>", `${PACKET}, or a service (default: tcp, from a client outside the cluster)`)
     .addOption(output("text", "json"))
-    .addOption(new Option("-n, --namespace <namespace>", "namespace of a service that is named without one"))
+    .addOption(named())
     .option("--in <interface>", "incoming interface (needed if detectLocalMode identifies pods by interface)")
     .addOption(socket())
     .setNotes("Sends no packets.")
@@ -108,8 +110,9 @@ function addPacketCommands(root: CliCommand, done: Done): void {
     .description("show live connections, one line each: their endpoint and outcome")
     .argument(
       "<packets...>",
-      `${PACKET}, or NAMESPACE/NAME[:PORT]; SOURCE and DESTINATION can be networks, DESTINATION also \`any\``,
+      `${PACKET}, or [NAMESPACE/]NAME[:PORT]; SOURCE and DESTINATION can be networks, DESTINATION also \`any\``,
     )
+    .addOption(named())
     .addOption(new Option("--count <lines>", "stop after this many lines").argParser(positive))
     .addOption(
       new Option("--for <duration>", "stop after this long; 0: until Ctrl-C")

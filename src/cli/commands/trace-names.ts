@@ -4,7 +4,7 @@ import type { TraceRequest } from "../../tools/trace/trace-request.js";
 import type { PacketNames } from "../../tools/trace/connection-text.js";
 import type { TracedPacket } from "../../tools/trace/traced-packet.js";
 import { DaemonAnswers, isDaemonAway } from "../answers/daemon-answers.js";
-import { UserError } from "../stdio.js";
+import { select } from "../answers/selection.js";
 
 /** How long the daemon's answers are used, ms. */
 const KEEP_MS = 5000;
@@ -33,23 +33,20 @@ export class TraceNames {
     this.#services = services;
   }
 
-  /** Rejects with UserError if the user named a service and no daemon answers, or there is no such service. */
-  static async load(socket: string | undefined, { to }: TraceRequest): Promise<TraceNames> {
+  /**
+   * Rejects with UserError if the user named a service and no daemon answers, or there is no such service.
+   * @param namespace of a service that is named without one.
+   */
+  static async load(socket: string | undefined, { to }: TraceRequest, namespace?: string): Promise<TraceNames> {
     const answers = new DaemonAnswers(socket);
-    let services: readonly ServicePortStatus[];
     try {
-      services = (await answers.services()).items;
+      const { items } = await answers.services();
+      const requested = "service" in to ? (await select(answers, [to.service], namespace)).items : [];
+      return new TraceNames(answers, items, true, requested);
     } catch (error) {
       if (!isDaemonAway(error) || "service" in to) throw error;
       return new TraceNames(answers, [], false, []);
     }
-    if (!("service" in to)) return new TraceNames(answers, services, true, []);
-    const [namespace, name] = to.service;
-    const requested = services.filter((each) => each.namespace === namespace && each.name === name);
-    if (requested.length === 0) {
-      throw new UserError(`${namespace}/${name} is not served. Run \`nft-proxier services\` to list the services.`);
-    }
-    return new TraceNames(answers, services, true, requested);
   }
 
   async of({ family, protocol, packet, translated }: TracedPacket): Promise<PacketNames> {

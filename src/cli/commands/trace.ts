@@ -15,7 +15,7 @@ import { MOST_WAITING, TracePrinter } from "./trace-printer.js";
 export { RequestError };
 
 /**
- * `trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|NS/NAME[:PORT]`: shows live connections and their outcome. Exit code 0 if lines were
+ * `trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|SERVICE`: shows live connections and their outcome. Exit code 0 if lines were
  * printed, otherwise 1. Rejects with RequestError for words that are invalid or select too much.
  */
 export async function traceCommand(words: readonly string[], options: TraceOptions): Promise<number> {
@@ -25,7 +25,7 @@ export async function traceCommand(words: readonly string[], options: TraceOptio
     const share = `of which at most ${PACKETS_PER_SECOND} a second are traced`;
     throw new RequestError(`${broad} may be many packets, ${share}. Name a port, or use --force.`);
   }
-  const names = await TraceNames.load(options.socket, request);
+  const names = await TraceNames.load(options.socket, request, options.namespace);
   if (!names.known)
     note("no daemon answers, or it has not written its rules yet, so services and endpoints have no names");
   const filter = filterOf(request, names.requested, options.allPackets === true);

@@ -2,6 +2,7 @@
 import { vipsOf } from "../../model/service-address.js";
 import { familyOf, type IpFamily, parseAddress } from "../../base/ip.js";
 import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../../observe/status-report.js";
+import { hostAndPort, packetWords } from "../packet-words.js";
 import { isLoopback } from "../../node/node-facts.js";
 import { readListeners } from "../../node/tcp-listeners.js";
 import {
@@ -11,7 +12,7 @@ import {
   type Explanation,
 } from "./explain-packet.js";
 import { nodeNotes } from "./node-notes.js";
-import { type Addressed, LOOPBACK, OUTSIDE, type PacketSpec, TRANSPORTS } from "./packet-spec.js";
+import { type Addressed, LOOPBACK, OUTSIDE, type PacketSpec } from "./packet-spec.js";
 import {
   differenceNotes,
   nearestNotes,
@@ -36,19 +37,13 @@ interface AskedPacket extends PacketSpec {
 
 /** Parses "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT". Throws a PacketError. */
 export function packetOf(words: readonly string[], inInterface: string): AskedPacket {
-  const [first = ""] = words;
-  const named = TRANSPORTS.find((name) => name === first);
-  const protocol = named ?? "tcp";
-  const rest = named === undefined ? words : words.slice(1);
-  const [from, to] = rest.length === 1 ? [undefined, rest[0]] : rest;
-  const match = /^(?:\[(.+)\]|([^[\]]+)):(\d{1,5})$/.exec(to ?? "");
-  const destination = parseAddress(match?.[1] ?? match?.[2] ?? "");
-  const port = Number(match?.[3] ?? 0);
+  const { protocol = "tcp", source: from, destination: to = "" } = packetWords(words);
+  const { host = "", port } = hostAndPort(to) ?? {};
+  const destination = parseAddress(host);
   const usage =
     "Usage: explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT, with IPv6 addresses in brackets. Example: explain udp 10.244.0.5 10.96.0.10:53";
-  if (rest.length < 1 || rest.length > 2 || destination === undefined || port < 1 || port > 65_535) {
+  if (destination === undefined || port === undefined)
     throw new PacketError(`${words.join(" ")} is not an address and port. ${usage}`);
-  }
   const family = familyOf(destination);
   // Only this node can send to its loopback addresses.
   const sender = isLoopback(destination) ? LOOPBACK[family] : OUTSIDE[family];
@@ -137,7 +132,8 @@ export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, source
   const asked = owner === undefined ? {} : { service: service as ServicePortStatus };
   const [obstacle, ...others] = around.obstacles;
   notes.push(...others);
-  const ended = obstacle === undefined ? explanation : withObstacle(explanation, obstacle);
+  const { otherwise: _, reply: __, ...known } = explanation;
+  const ended = obstacle === undefined ? explanation : { ...known, verdict: "dropped" as const, unknown: [], obstacle };
   return { packet, ...asked, ...ended, endpoints, ...(open.length > 0 && { open }), notes };
 }
 
@@ -146,11 +142,6 @@ function withLegacy(explanation: ArrivingExplanation, legacy: readonly string[])
   if (legacy.length === 0) return explanation;
   const otherwise = explanation.otherwise ?? explanation.verdict;
   return { ...explanation, verdict: "unknown", otherwise, unknown: [...legacy, ...explanation.unknown] };
-}
-
-function withObstacle(explanation: Explanation, obstacle: string): Explanation & { readonly obstacle: string } {
-  const { otherwise: _, reply: __, ...known } = explanation;
-  return { ...known, verdict: "dropped", unknown: [], obstacle };
 }
 
 function assumptions(

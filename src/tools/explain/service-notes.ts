@@ -31,20 +31,19 @@ export function openNotes(open: readonly OpenConnections[], { endpoints }: Expla
 export function differenceNotes(explanation: Explanation, desired: ServicePortStatus | undefined): string[] {
   const endpoints = desired?.endpoints;
   if (endpoints === undefined || explanation.verdict !== "endpoint") return [];
-  const present = explanation.endpoints.map(({ address, port }) => withPort(address, port));
-  const lists = (["clusterShare", "localShare"] as const).map((share) =>
-    endpoints.filter((each) => each[share] > 0).map(({ address, port }) => withPort(address, port)),
+  const lists = (["clusterShare", "localShare"] as const).map(
+    (share) => new Set(endpoints.filter((each) => each[share] > 0).map(({ address, port }) => withPort(address, port))),
   );
-  const missingIn = (list: readonly string[], from: readonly string[]): string[] => {
-    const has = new Set(list);
-    return [...new Set(from)].filter((name) => !has.has(name));
-  };
-  if (lists.some((list) => missingIn(list, present).length === 0 && missingIn(present, list).length === 0)) return [];
-  const more = missingIn(lists.flat(), present);
+  const present = new Set(explanation.endpoints.map(({ address, port }) => withPort(address, port)));
+  const without = (some: ReadonlySet<string>, others: ReadonlySet<string>): string[] =>
+    [...some].filter((name) => !others.has(name));
+  if (lists.some((list) => without(list, present).length === 0 && list.size === present.size)) return [];
+  const all = new Set(lists.flatMap((list) => [...list]));
+  const more = without(present, all);
   // If the client decides, other clients' endpoints are not visible. A rare endpoint is not visible if not every number
   // was followed.
-  const all = explanation.draws > 0 && explanation.draws <= MOST_DRAWS;
-  const less = all ? missingIn(present, lists.flat()) : [];
+  const isComplete = explanation.draws > 0 && explanation.draws <= MOST_DRAWS;
+  const less = isComplete ? without(all, present) : [];
   const parts = [
     ...(more.length > 0 ? [`has ${named(more)}, which the daemon does not want${less.length > 0 ? "," : ""}`] : []),
     ...(less.length > 0 ? [`lacks ${named(less)}`] : []),
@@ -92,18 +91,15 @@ export function nearestNotes(
     return [`${none}; the nearest is ${nearest.nodePort}/${nearest.protocol} of ${nearest.namespace}/${nearest.name}`];
   }
   const sought = numberOf(destination);
-  let nearest: { readonly text: string; readonly distance: bigint } | undefined;
-  for (const service of services) {
-    if (service.family !== family) continue;
-    for (const address of vipsOf(service)) {
-      const away = numberOf(address) - sought;
-      const distance = away < 0n ? -away : away;
-      if (nearest !== undefined && nearest.distance <= distance) continue;
-      const { namespace, name, port, protocol } = service;
-      nearest = { distance, text: `${withPort(address, port)}/${protocol} of ${namespace}/${name}` };
-    }
-  }
-  return [`no service has this address${nearest === undefined ? "" : `; the nearest is ${nearest.text}`}`];
+  const others = services
+    .filter((each) => each.family === family)
+    .flatMap((service) => vipsOf(service).map((address) => ({ service, address, away: numberOf(address) - sought })))
+    .map((each) => ({ ...each, away: each.away < 0n ? -each.away : each.away }));
+  const [first] = others;
+  if (first === undefined) return ["no service has this address"];
+  const { service, address } = others.reduce((best, each) => (each.away < best.away ? each : best), first);
+  const { namespace, name, port, protocol: of } = service;
+  return [`no service has this address; the nearest is ${withPort(address, port)}/${of} of ${namespace}/${name}`];
 }
 
 /** The source ranges that drop the packet. */

@@ -5,18 +5,7 @@
 import type { Expr, TraceEvent } from "../../netlink/kernel.js";
 import { ChainName, SetName, TABLE_NAME } from "../../ruleset/names.js";
 
-/** Part of the command's JSON. Values may be added, but none may change or be removed. */
-export type DropReason =
-  | "no-ready-endpoint"
-  | "no-such-port"
-  | "no-such-service"
-  | "traffic-policy-local"
-  | "source-ranges"
-  | "over-limit"
-  | "endpoint-gone"
-  | "forged-loopback-address";
-
-const WORDS: Readonly<Record<DropReason, string>> = {
+const WORDS = {
   "no-ready-endpoint": "the service has no ready endpoint",
   "no-such-port": "no service has this port and protocol at this address",
   "no-such-service": "no service has this address, which is inside a ServiceCIDR",
@@ -25,7 +14,10 @@ const WORDS: Readonly<Record<DropReason, string>> = {
   "over-limit": "the service or the client is over its connection limit",
   "endpoint-gone": "the connection's endpoint was removed",
   "forged-loopback-address": "a packet from outside has a loopback address",
-};
+} as const;
+
+/** Part of the command's JSON. Values may be added, but none may change or be removed. */
+export type DropReason = keyof typeof WORDS;
 
 export function reasonText(reason: DropReason): string {
   return WORDS[reason];

@@ -16,7 +16,7 @@ import { InOrder } from "./in-order.js";
 import { Refusals } from "./refusals.js";
 import { awaitReply } from "./replies.js";
 import type { TracedPacket, TraceTotals } from "./traced-packet.js";
-import { Verdicts } from "./verdicts.js";
+import { verdictOf } from "./verdicts.js";
 
 interface TraceHandlers {
   /** Called in the order in which the packets were first seen. */
@@ -43,7 +43,6 @@ export class PacketTrace {
   readonly #kernel: TraceKernel;
   readonly #conntrack: Pick<ConntrackTable, "lookup">;
   readonly #handlers: TraceHandlers;
-  readonly #verdicts: Verdicts;
   readonly #table: TableRef;
   readonly #ended = new AbortController();
   readonly #telling = new Set<Promise<void>>();
@@ -65,7 +64,6 @@ export class PacketTrace {
     this.#table = traceTable(kernel.portId);
     this.#conntrack = conntrack;
     this.#handlers = handlers;
-    this.#verdicts = new Verdicts(kernel);
     this.#names = new Map(names);
     const loopback = [...names].find(([, name]) => name === "lo")?.[0];
     this.#inOrder = new InOrder((packet) => handlers.onPacket(packet));
@@ -153,7 +151,7 @@ export class PacketTrace {
     const { family, protocol, ...addressed } = original;
     const { family: _family, protocol: _protocol, ...last } = packet.last;
     const arrived = end === "accepted" || end === "delivered";
-    const judged = await this.#verdicts.of(packet);
+    const judged = await verdictOf(packet, this.#kernel);
     const isAnswerable = arrived || end === "unknown";
     const answer = isAnswerable
       ? await awaitReply(this.#conntrack, this.#refusals, packet, this.#ended.signal)

@@ -88,7 +88,9 @@ export class TraceFold {
   }
 
   add(event: TraceEvent, now: number): void {
-    if (event.chain === TraceChain.refusals && this.#isOwn(event)) return this.#options.onRefusal(event);
+    // If another program already traces the packet, only the rule that leads to the chain shows the headers.
+    const isRefusal = event.chain === TraceChain.refusals || event.verdict?.chain === TraceChain.refusals;
+    if (isRefusal && this.#isOwn(event)) return this.#options.onRefusal(event);
     const packet = this.#packetOf(event, now);
     if (packet === undefined) return;
     packet.seenAt = now;

@@ -5,39 +5,38 @@ import type { FoldedPacket } from "./trace-fold.js";
 import { reasonOf } from "./drop-reasons.js";
 import type { TracedBy, TracedVerdict } from "./traced-packet.js";
 
+type RuleKernel = Pick<Kernel, "chains" | "rules">;
+
 /** Chains may change while this runs. A chain that is gone is not named. */
-export class Verdicts {
-  readonly #kernel: Pick<Kernel, "chains" | "rules">;
+export async function verdictOf(
+  { end, event, base }: FoldedPacket,
+  kernel: RuleKernel,
+): Promise<{ verdict: TracedVerdict; by?: TracedBy }> {
+  if (end === "accepted" || end === "delivered") return { verdict: end };
+  const exprs = end === "dropped" ? await ruleOf(event, kernel) : undefined;
+  const by = {
+    table: `${event.family} ${event.table}`,
+    chain: event.chain,
+    hook: await hookOf(base, kernel),
+    rule: event.rule?.toString(),
+    reason: end === "dropped" ? reasonOf(event, exprs) : undefined,
+  };
+  return { verdict: exprs?.some(isReject) === true ? "rejected" : end, by };
+}
 
-  constructor(kernel: Pick<Kernel, "chains" | "rules">) {
-    this.#kernel = kernel;
-  }
+async function hookOf({ family, table, chain }: TraceEvent, kernel: RuleKernel): Promise<string> {
+  const [found] = await kernel.chains({ family, table }, [chain]).catch((): ChainInfo[] => []);
+  return HOOK_NAMES[found?.base?.hook ?? -1] ?? "";
+}
 
-  async of({ end, event, base }: FoldedPacket): Promise<{ verdict: TracedVerdict; by?: TracedBy }> {
-    if (end === "accepted" || end === "delivered") return { verdict: end };
-    const exprs = end === "dropped" ? await this.#exprs(event) : undefined;
-    const reason = end === "dropped" ? reasonOf(event, exprs) : undefined;
-    const by = {
-      table: `${event.family} ${event.table}`,
-      chain: event.chain,
-      hook: await this.#hook(base),
-      rule: event.rule?.toString(),
-      reason,
-    };
-    return { verdict: exprs?.some(isReject) === true ? "rejected" : end, by };
-  }
-
-  async #hook({ family, table, chain }: TraceEvent): Promise<string> {
-    const [found] = await this.#kernel.chains({ family, table }, [chain]).catch((): ChainInfo[] => []);
-    return HOOK_NAMES[found?.base?.hook ?? -1] ?? "";
-  }
-
-  /** Returns undefined if no rule decided, or if the rule is gone. */
-  async #exprs({ family, table, chain, rule }: TraceEvent): Promise<readonly Expr[] | undefined> {
-    if (rule === undefined) return undefined;
-    const rules = await this.#kernel.rules({ family, table }, chain).catch((): RuleInfo[] => []);
-    return rules.find(({ handle }) => handle === rule)?.exprs;
-  }
+/** Returns undefined if no rule decided, or if the rule is gone. */
+async function ruleOf(
+  { family, table, chain, rule }: TraceEvent,
+  kernel: RuleKernel,
+): Promise<readonly Expr[] | undefined> {
+  if (rule === undefined) return undefined;
+  const rules = await kernel.rules({ family, table }, chain).catch((): RuleInfo[] => []);
+  return rules.find(({ handle }) => handle === rule)?.exprs;
 }
 
 /** Whether the expression is a reject of nf_tables or of iptables-nft. */

@@ -23,6 +23,14 @@ export interface Obstacle extends EndedBy {
   readonly except?: readonly string[];
 }
 
+/** A packet with facts about its endpoint. */
+interface Aimed extends ServicePacket {
+  /** Whether the endpoint is this node. */
+  readonly isHere: boolean;
+  /** The interface of the route to the endpoint. Undefined if it is unknown or no rule reads it. */
+  readonly device: string | undefined;
+}
+
 /** The verdict on one packet and its reply. */
 interface Judgement {
   readonly obstacles: readonly Obstacle[];
@@ -66,14 +74,15 @@ export class Judge {
     const { endpoint } = packet;
     const isHere = await this.#routing.hasAddress(endpoint.address);
     const asks = this.#seen.interfaces && !isHere;
-    const interfaceName = asks ? await this.#routing.interfaceTo(endpoint.address) : undefined;
-    if (interfaceName !== undefined) this.#used.add(interfaceName);
+    const device = asks ? await this.#routing.interfaceTo(endpoint.address) : undefined;
+    if (device !== undefined) this.#used.add(device);
     this.#networks.set(networkOf(bytesOf(endpoint.address)), endpoint.address);
-    const key = this.#keyOf(packet, isHere, interfaceName);
+    const aimed = { ...packet, isHere, device };
+    const key = this.#keyOf(aimed);
     let known = this.#known.get(key);
     if (known === undefined) {
-      const request = await this.#ofClients((client) => this.#request(packet, isHere, interfaceName, client));
-      const reply = await this.#ofClients((client) => this.#reply(packet, isHere, interfaceName, client));
+      const request = await this.#ofClients((client) => this.#request(aimed, client));
+      const reply = await this.#ofClients((client) => this.#reply(aimed, client));
       // A policy that drops both is one obstacle.
       const policies = new Set(request.obstacles.filter(({ rule }) => rule === undefined).map(endText));
       const others = reply.obstacles.filter((each) => each.rule !== undefined || !policies.has(endText(each)));
@@ -138,27 +147,19 @@ export class Judge {
     return Array.from(groups.values(), (group) => group.map(({ name }) => name));
   }
 
-  #keyOf(
-    { family, protocol, address, port, endpoint }: ServicePacket,
-    isHere: boolean,
-    interfaceName: string | undefined,
-  ): string {
+  #keyOf({ family, protocol, address, port, endpoint, isHere, device }: Aimed): string {
     const end = (text: string, number: number): string => {
       const { at, length } = placeOf(family, "source");
       const { network, transport } = this.#seen;
       return `${maskedAddress(text, network.subarray(at, at + 2 * length))} ${maskedPort(number, transport)}`;
     };
     const vip = this.#seen.vip ? end(address ?? "", port) : "";
-    return `${family} ${protocol} ${isHere} ${interfaceName} ${vip} ${end(endpoint.address, endpoint.port)}`;
+    return `${family} ${protocol} ${isHere} ${device} ${vip} ${end(endpoint.address, endpoint.port)}`;
   }
 
   /** A request from an unknown sender. */
-  async #request(
-    { family, protocol, address, port, endpoint }: ServicePacket,
-    isHere: boolean,
-    interfaceName: string | undefined,
-    client: string | undefined,
-  ): Promise<Judgement> {
+  async #request(packet: Aimed, client: string | undefined): Promise<Judgement> {
+    const { family, protocol, address, port, endpoint, isHere, device } = packet;
     const state = new PacketState({ family, protocol, destination: address, destinationPort: port });
     state.set("sourcePort", CLIENT_PORT);
     setInterfaces(state, client, "");
@@ -174,9 +175,9 @@ export class Judge {
       translated.mark = withoutBits(translated.mark, this.#ownMark);
     });
     await way.through(Hook.prerouting, (chain) => !isEarly(chain));
-    way.change((routed) => (routed.outInterface = isHere ? "" : interfaceName));
+    way.change((routed) => (routed.outInterface = isHere ? "" : device));
     for (const hook of isHere ? [Hook.input] : [Hook.forward, Hook.postrouting]) await way.through(hook);
-    if (!isHere) await way.send(interfaceName);
+    if (!isHere) await way.send(device);
     return way.judgement("original");
   }
 
@@ -184,19 +185,15 @@ export class Judge {
    * A reply to an unknown sender. Its translation back is the last thing that the kernel does, so rules see it before
    * that.
    */
-  async #reply(
-    { family, protocol, endpoint }: ServicePacket,
-    isHere: boolean,
-    interfaceName: string | undefined,
-    client: string | undefined,
-  ): Promise<Judgement> {
+  async #reply(packet: Aimed, client: string | undefined): Promise<Judgement> {
+    const { family, protocol, endpoint, isHere, device } = packet;
     const source = { source: endpoint.address, sourcePort: endpoint.port };
     const state = new PacketState({ family, protocol, ...source }, "reply");
     state.set("destinationPort", CLIENT_PORT);
     state.translated = state.destinationChanged = true;
-    setInterfaces(state, isHere ? "" : interfaceName, isHere ? client : "");
+    setInterfaces(state, isHere ? "" : device, isHere ? client : "");
     const way = new Way(this.#worlds[family], state, this.#isForeign);
-    if (!isHere) await way.receive(interfaceName);
+    if (!isHere) await way.receive(device);
     await way.through(isHere ? Hook.output : Hook.prerouting);
     way.endUntracked();
     way.change((routed) => (routed.outInterface = client));

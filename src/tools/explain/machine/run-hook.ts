@@ -87,21 +87,16 @@ function nameOf(unit: Unit): string {
 
 /** Returns every order in which steps of one table keep theirs. Undefined if there are more than `most`. */
 function ordersOf(units: readonly Unit[], most: number): Unit[][] | undefined {
-  const tables = [...Map.groupBy(units, nameOf).values()];
-  let orders: Unit[][] = [[]];
-  let left: Unit[][][] = [tables];
+  let orders = [{ order: [] as Unit[], left: [...Map.groupBy(units, nameOf).values()] }];
   for (const _ of units) {
-    const next: [Unit[], Unit[][]][] = [];
-    for (const [i, order] of orders.entries()) {
-      for (const [j, [first, ...rest]] of left[i].entries()) {
-        if (first !== undefined) next.push([[...order, first], left[i].with(j, rest)]);
-      }
-    }
-    if (next.length > most) return undefined;
-    orders = next.map(([order]) => order);
-    left = next.map(([, rest]) => rest);
+    orders = orders.flatMap(({ order, left }) =>
+      left.flatMap(([first, ...rest], i) =>
+        first === undefined ? [] : [{ order: [...order, first], left: left.with(i, rest) }],
+      ),
+    );
+    if (orders.length > most) return undefined;
   }
-  return orders;
+  return orders.map(({ order }) => order);
 }
 
 async function runUnit(world: World, point: number, unit: Unit, branches: readonly Branch[]): Promise<ChainEnds> {

@@ -18,8 +18,8 @@ test.each([
   ["fd00::a", { protocols: ALL, to: { destination: "fd00::a" } }],
   ["10.244.0.0/16 any:80", { protocols: ALL, source: "10.244.0.0/16", to: { destination: "any", port: 80 } }],
   ["10.96.0.0/16:53", { protocols: ALL, to: { destination: "10.96.0.0/16", port: 53 } }],
-  ["sctp default/web", { protocols: ["sctp"], to: { service: ["default", "web"] } }],
-  ["default/web:http", { protocols: ALL, to: { service: ["default", "web"], port: "http" } }],
+  ["sctp default/web", { protocols: ["sctp"], to: { service: "default/web" } }],
+  ["10.244.0.5 web:http", { protocols: ALL, source: "10.244.0.5", to: { service: "web:http" } }],
 ])("%s", (words, request) => {
   expect(requestOf(words.split(" "))).toEqual(request);
 });
@@ -81,18 +81,14 @@ describe("a service", () => {
     ]);
   });
 
-  test("may be limited to one port by number or name, one protocol, or one family through the source", () => {
+  test("may be limited to one protocol, or one family through the source", () => {
     const udp = [{ family: "ip", protocols: ["udp"], destinations: ["10.96.0.80"], ports: [443] }];
-    expect(selectors("default/web:quic")).toEqual(udp);
-    expect(selectors("default/web:443")).toEqual(udp);
     expect(selectors("udp default/web")).toEqual(udp);
     expect(selectors("2001:db8::1 default/web")).toMatchObject([{ family: "ip6" }]);
   });
 
-  test("a service without such a port is refused with the list of its ports", () => {
-    expect(() => selectors("default/web:81")).toThrow(
-      "default/web has no such port; its ports are 80/TCP http, 443/UDP quic",
-    );
+  test("a service without such a port is refused", () => {
+    expect(() => selectors("sctp default/web")).toThrow("default/web has no port of this protocol");
   });
 });
 
