@@ -4,28 +4,18 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { explainPacket, type Explanation } from "../../src/tools/explain/explain-packet.ts";
 import { NftKernel } from "../../src/netlink/nft-kernel.ts";
-import type { Expr } from "../../src/netlink/kernel.ts";
 import { putLegacyTable } from "../lab/legacy-kernel.ts";
 import { legacyRule } from "../lab/legacy-rules.ts";
 import type { LegacyRule } from "../lab/legacy-table.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { foreignMatches } from "./support/foreign-rules.ts";
-import {
-  clusterAddress,
-  nodePortOf,
-  POD_PORT,
-  SERVICE_PORT,
-  serviceObjects,
-  type ServiceSpec,
-} from "./support/objects.ts";
+import { chain, CLIENT, HOOK_RULES, NODE_PORT, OTHER_PORT, POD, type Sent, table, VIP } from "./support/hook-rules.ts";
+import { clusterAddress, SERVICE_PORT, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { someOf } from "../lab/length.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"], protocols: ["tcp", "udp"] };
 const two: ServiceSpec = { name: "two", n: 2, endpoints: ["a", "b"], protocols: ["tcp"] };
-const VIP = clusterAddress(web.n).ip;
-const NODE_PORT = nodePortOf(web.n);
-const OTHER_PORT = 9100;
 const DROP_MS = 250;
 const ANSWER_MS = 10_000;
 
@@ -46,12 +36,6 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-interface Sent {
-  readonly from: "client" | "b";
-  readonly to: "node port" | "ClusterIP";
-  readonly protocol?: "tcp" | "udp";
-}
-
 const addressOf = ({ to }: Sent): { readonly destination: string; readonly port: number } =>
   to === "node port" ? { destination: PLAN.node.ip, port: NODE_PORT } : { destination: VIP, port: SERVICE_PORT };
 
@@ -59,7 +43,7 @@ async function explained(sent: Sent): Promise<Explanation> {
   const { destination, port } = addressOf(sent);
   const source = cluster.source(sent.from).address!.ip;
   const inInterface = sent.from === "client" ? "eth1" : "pod1";
-  const packet = { family: "ip", protocol: sent.protocol ?? "tcp", source, destination, inInterface } as const;
+  const packet = { family: "ip", protocol: sent.protocol, source, destination, inInterface } as const;
   return explainPacket(kernel, { ...packet, destinationPort: port });
 }
 
@@ -67,7 +51,7 @@ async function explained(sent: Sent): Promise<Explanation> {
 async function met(sent: Sent, isDropExpected: boolean): Promise<Explanation["verdict"]> {
   const { destination, port } = addressOf(sent);
   const { namespace, address } = cluster.source(sent.from);
-  const probe = { protocol: sent.protocol ?? "tcp", source: address!.ip, destination, port } as const;
+  const probe = { protocol: sent.protocol, source: address!.ip, destination, port } as const;
   const [outcome] = await namespace.agent().probe({ ...probe, timeoutMs: isDropExpected ? DROP_MS : ANSWER_MS });
   if (outcome?.result === "timeout") return "dropped";
   if (outcome?.result === "refused" || outcome?.result === "unreachable") return "rejected";
@@ -76,317 +60,72 @@ async function met(sent: Sent, isDropExpected: boolean): Promise<Explanation["ve
   return outcome.atPort === port ? "untouched" : "redirected";
 }
 
-/** Loads these rules into the kernel. Returns the explanation, and its differences from reality. */
+/** Loads rules for the time of an action. */
+async function withRules<T>(rules: string, action: () => Promise<T>): Promise<T> {
+  const nft = (input: string): Promise<string> => cluster.lab.node.mustRun(["nft", "-f", "-"], { input });
+  await nft(rules);
+  try {
+    return await action();
+  } finally {
+    const tables = [...rules.matchAll(/^table (\w+ \w+)/gm)].map(([, name]) => `delete table ${name}\n`);
+    await nft([...new Set(tables)].join(""));
+  }
+}
+
+/** Returns the explanation beside these rules, and its differences from reality. */
 async function compare(
   rules: string,
   sent: Sent,
 ): Promise<{ readonly said: Explanation; readonly wrong: string | undefined }> {
-  const nft = (text: string): Promise<string> => cluster.lab.node.mustRun(["nft", "-f", "-"], { input: text });
-  await nft(rules);
-  try {
+  return withRules(rules, async () => {
     const said = await explained(sent);
     // "unknown" claims nothing.
     if (said.verdict === "unknown") return { said, wrong: undefined };
     const expected = said.verdict !== "rejected" && said.reply !== undefined ? "dropped" : said.verdict;
     const seen = await met(sent, expected === "dropped");
-    const agrees = expected === seen;
-    const steps = said.steps.map(({ hook, chain, text }) => `\n    ${hook} ${chain}: ${text}`).join("");
-    return { said, wrong: agrees ? undefined : `${rules}: said ${said.verdict}, seen ${seen}${steps}` };
-  } finally {
-    const tables = [...rules.matchAll(/^table (\w+ \w+)/gm)].map(([, table]) => `delete table ${table}\n`);
-    await nft([...new Set(tables)].join(""));
-  }
+    const steps = said.steps.map(({ hook, chain: at, text }) => `\n    ${hook} ${at}: ${text}`).join("");
+    return { said, wrong: expected === seen ? undefined : `${rules}: said ${said.verdict}, seen ${seen}${steps}` };
+  });
 }
 
-/** `explain` describes the first packet only: later ones pass. */
-const REPLIES = "ct state established accept";
-/** One statement per line, as nft 1.0.6 requires. */
-const table = (name: string, ...parts: readonly string[]): string =>
-  `table inet ${name} {\n${parts.join("\n").replaceAll("; ", "\n").replaceAll("{ type", "{\ntype")}\n}\n`;
-const chain = (base: string, ...rules: readonly string[]): string => {
-  const all = /hook (forward|postrouting)/.test(base) ? [REPLIES, ...rules] : rules;
-  return `chain f {\ntype ${base}\n${all.join("\n")}\n}`;
-};
-
 describe("every expression at forward, before a drop, and before an accept that a drop follows", () => {
-  const rules = foreignMatches({
+  const matches = foreignMatches({
     ...{ client: PLAN.client.ip, endpoint: "10.244.0.5", vip: PLAN.node.ip, port: NODE_PORT },
     ...{ inInterface: "eth1", outInterface: "pod0" },
   });
 
-  test.for(someOf(rules, 10))("$text", async ({ text, judgeable, more = "" }) => {
+  test.for(someOf(matches, 10))("$text", async ({ text, judgeable, more = "" }) => {
     const matching = /vmap/.test(text) ? [[text]] : [[`${text} drop`], [`${text} accept`, "drop"]];
     for (const lines of matching) {
-      const { said, wrong } = await compare(
-        table("foreign", more, chain("filter hook forward priority -5", ...lines)),
-        { from: "client", to: "node port" },
-      );
+      const rules = table("foreign", more, chain("filter hook forward priority -5", ...lines));
+      const { said, wrong } = await compare(rules, CLIENT);
       expect(wrong).toBeUndefined();
       if (judgeable === "known") expect(said.unknown).toEqual([]);
       else if (said.verdict === "unknown") expect(said.unknown[0]).toMatch(/^inet foreign f: .* \(handle \d+\)$/);
     }
   });
 
-  test("a rule that cannot be judged decides nothing if both outcomes are the same", async () => {
-    const rows = [
-      `ip ttl 63 accept`,
-      `limit rate 5/second counter`,
-      `meta cpu 0 meta mark set meta mark or 3`,
-      `limit rate 1/second drop\ndrop`,
-    ];
-    for (const row of rows) {
-      const { said, wrong } = await compare(table("foreign", chain("filter hook forward priority -5", row)), {
-        from: "client",
-        to: "node port",
-      });
-      expect([wrong, said.unknown]).toEqual([undefined, []]);
-    }
+  test.for([
+    `ip ttl 63 accept`,
+    `limit rate 5/second counter`,
+    `meta cpu 0 meta mark set meta mark or 3`,
+    `limit rate 1/second drop\ndrop`,
+  ])("%s decides nothing, because both outcomes are the same", async (rule) => {
+    const { said, wrong } = await compare(table("foreign", chain("filter hook forward priority -5", rule)), CLIENT);
+    expect([wrong, said.unknown]).toEqual([undefined, []]);
   });
 });
 
-describe("rules at other hooks", () => {
-  const pre = (priority: number): string => `filter hook prerouting priority ${priority}`;
-  const CASES: readonly (Sent & { readonly name: string; readonly rules: string; readonly judgeable?: "open" })[] = [
-    {
-      ...{ name: "notrack of a ClusterIP", from: "b", to: "ClusterIP" },
-      rules: table("foreign", chain(pre(-300), `ip daddr ${VIP} notrack`)),
-    },
-    {
-      ...{ name: "notrack after the connection tracker", from: "b", to: "ClusterIP" },
-      rules: table("foreign", chain(pre(-150), `ip daddr ${VIP} notrack`)),
-    },
-    {
-      ...{ name: "ct state of an untracked packet", from: "b", to: "ClusterIP" },
-      rules: table("foreign", chain(pre(-300), "ct state new drop")),
-    },
-    {
-      ...{ name: "redirect before our rules", from: "client", to: "node port" },
-      rules: table(
-        "foreign",
-        chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} redirect to :${OTHER_PORT}`),
-      ),
-    },
-    {
-      ...{ name: "redirect after our rules", from: "client", to: "node port" },
-      rules: table(
-        "foreign",
-        chain("nat hook prerouting priority -90", `tcp dport ${NODE_PORT} redirect to :${OTHER_PORT}`),
-      ),
-    },
-    {
-      ...{ name: "redirect at our priority", from: "client", to: "node port", judgeable: "open" },
-      rules: table(
-        "foreign",
-        chain("nat hook prerouting priority -100", `tcp dport ${NODE_PORT} redirect to :${OTHER_PORT}`),
-      ),
-    },
-    {
-      ...{ name: "a filter between a NAT chain's own priority and NAT", from: "client", to: "node port" },
-      rules:
-        table("nats", chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} redirect to :${OTHER_PORT}`)) +
-        table("foreign", chain(pre(-105), `tcp dport ${OTHER_PORT} drop`)),
-    },
-    {
-      ...{ name: "another program's DNAT to the endpoint", from: "client", to: "node port" },
-      rules: `table ip foreign {\n${chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} dnat to 10.244.0.5:${POD_PORT}`)}\n}\n`,
-    },
-    {
-      ...{ name: "another program's DNAT to one of many", from: "client", to: "node port", judgeable: "open" },
-      rules: `table ip foreign {\n${chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} dnat to 10.244.0.5-10.244.0.6:${POD_PORT}`)}\n}\n`,
-    },
-    {
-      ...{ name: "ct mark set, then matched", from: "client", to: "node port" },
-      rules:
-        table("first", chain(pre(-150), `ip saddr ${PLAN.client.ip} ct mark set 5`)) +
-        table("foreign", chain("filter hook forward priority -5", "ct mark 5 drop")),
-    },
-    {
-      ...{ name: "ct mark set before the connection tracker", from: "client", to: "node port" },
-      rules:
-        table("first", chain(pre(-300), "ct mark set 5")) +
-        table("foreign", chain("filter hook forward priority -5", "ct mark 5 drop")),
-    },
-    {
-      ...{ name: "a mark set at random, then matched", from: "client", to: "node port", judgeable: "open" },
-      rules:
-        table("first", chain(pre(-150), "meta mark set numgen random mod 2")) +
-        table("foreign", chain("filter hook forward priority -5", "meta mark 1 drop")),
-    },
-    {
-      ...{ name: "ttl set, then matched", from: "client", to: "node port" },
-      rules: table("foreign", chain("filter hook forward priority -5", "ip ttl set 9", "ip ttl 9 accept", "drop")),
-    },
-    {
-      ...{ name: "a time to live that ends at this node", from: "client", to: "node port", judgeable: "open" },
-      rules: table("foreign", chain(pre(-150), "ip ttl set 1")),
-    },
-    {
-      ...{ name: "a packet type of other hosts", from: "client", to: "node port", judgeable: "open" },
-      rules: table("foreign", chain(pre(-150), "meta pkttype set broadcast")),
-    },
-    {
-      ...{ name: "flags with which no connection begins", from: "client", to: "node port", judgeable: "open" },
-      rules: table("foreign", chain(pre(-150), "tcp flags syn tcp flags set fin")),
-    },
-    {
-      ...{ name: "another protocol", from: "client", to: "node port", judgeable: "open" },
-      rules: table("foreign", chain(pre(-150), "ip protocol tcp ip protocol set 17")),
-    },
-    {
-      ...{ name: "another hardware address", from: "client", to: "node port", judgeable: "open" },
-      rules: `table netdev foreign {\n${chain("filter hook egress device pod0 priority 0", "ether daddr set 02:00:00:00:00:99")}\n}\n`,
-    },
-    {
-      ...{ name: "DNAT to a loopback address", from: "client", to: "node port", judgeable: "open" },
-      rules: table(
-        "foreign",
-        chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} dnat ip to 127.0.0.1:${OTHER_PORT}`),
-      ),
-    },
-    {
-      ...{ name: "jumps, goto and return", from: "client", to: "node port" },
-      rules: table(
-        "foreign",
-        "chain c {\nreturn\ndrop\n}\nchain d {\nip ttl 99 return\n}\nchain e {\ndrop\n}",
-        chain("filter hook forward priority -5", "jump c", "jump d", "tcp dport 8080 goto e", "accept"),
-      ),
-    },
-    {
-      ...{ name: "a policy after a rule that cannot be judged", from: "client", to: "node port", judgeable: "open" },
-      rules: table("foreign", chain("filter hook forward priority -5; policy drop;", "limit rate 5/second accept")),
-    },
-    {
-      ...{ name: "reject", from: "client", to: "node port" },
-      rules: table("foreign", chain("filter hook forward priority -5", "tcp dport 8080 reject with tcp reset")),
-    },
-    {
-      ...{ name: "a masqueraded connection's own mark", from: "client", to: "node port" },
-      rules: table("foreign", chain("filter hook forward priority -5", "meta mark & 0x4000 == 0x4000 accept", "drop")),
-    },
-    {
-      ...{ name: "postrouting after masquerading", from: "client", to: "node port" },
-      rules: table("foreign", chain("filter hook postrouting priority 150", `ip saddr ${PLAN.client.ip} drop`)),
-      judgeable: "open",
-    },
-    {
-      ...{ name: "a device's ingress", from: "client", to: "node port" },
-      rules: `table netdev foreign {\n${chain("filter hook ingress device eth1 priority 0", `tcp dport ${NODE_PORT} drop`)}\n}\n`,
-    },
-    {
-      ...{ name: "another device's ingress", from: "client", to: "node port" },
-      rules: `table netdev foreign {\n${chain("filter hook ingress device eth0 priority 0", "drop")}\n}\n`,
-    },
-    {
-      ...{ name: "a device's ingress in an inet table", from: "client", to: "node port" },
-      rules: table(
-        "foreign",
-        chain("filter hook ingress device eth1 priority 0", "meta nfproto ipv4 ct state invalid drop"),
-      ),
-    },
-    {
-      ...{ name: "a device's egress", from: "client", to: "node port" },
-      rules: `table netdev foreign {\n${chain("filter hook egress device pod0 priority 0", `tcp dport ${POD_PORT} drop`)}\n}\n`,
-    },
-    {
-      ...{ name: "a reject at ingress", from: "client", to: "node port" },
-      rules: `table netdev foreign {\n${chain("filter hook ingress device eth1 priority 0", `tcp dport ${NODE_PORT} reject`)}\n}\n`,
-    },
-    {
-      ...{ name: "an error that another chain drops", from: "client", to: "node port" },
-      rules: table(
-        "foreign",
-        chain("filter hook forward priority -5", "tcp dport 8080 reject"),
-        "chain g {\ntype filter hook output priority 5\nmeta l4proto icmp drop\n}",
-      ),
-    },
-    {
-      ...{ name: "jhash with a seed of the kernel's", from: "client", to: "node port", judgeable: "open" },
-      rules: table("foreign", chain("filter hook forward priority -5", "jhash ip daddr mod 2 0 drop")),
-    },
-    {
-      ...{ name: "a filter at the priority of NAT", from: "client", to: "node port", judgeable: "open" },
-      rules: table("foreign", chain(pre(-100), `tcp dport ${NODE_PORT} drop`)),
-    },
-    {
-      ...{ name: "notrack at the connection tracker's priority", from: "b", to: "ClusterIP", judgeable: "open" },
-      rules:
-        table("first", chain(pre(-200), "ct state established accept")) + table("foreign", chain(pre(-200), "notrack")),
-    },
-    {
-      ...{ name: "a filter at the priority of NAT that no order concerns", from: "client", to: "node port" },
-      rules: table("foreign", chain(pre(-100), `ip saddr ${PLAN.client.ip} drop`)),
-    },
-    {
-      ...{ name: "four tables of one priority", from: "client", to: "node port", judgeable: "open" },
-      rules: ["mark 1 drop", "mark 2 mark set 1", "mark 3 mark set 2", "mark 0 mark set 3"]
-        .map((rule, i) =>
-          table(`t${i}`, chain("filter hook forward priority -5", `meta ${rule.replace("mark set", "meta mark set")}`)),
-        )
-        .join(""),
-    },
-    {
-      ...{ name: "six tables of one priority that no order concerns", from: "client", to: "node port" },
-      rules: Array.from({ length: 6 }, (_, i) =>
-        table(`t${i}`, chain("filter hook forward priority -5", i === 3 ? "tcp dport 8080 drop" : "counter")),
-      ).join(""),
-    },
-    {
-      ...{ name: "six tables of one priority", from: "client", to: "node port", judgeable: "open" },
-      rules: Array.from({ length: 6 }, (_, i) =>
-        table(`t${i}`, chain("filter hook forward priority -5", `meta mark ${i} drop`, `meta mark set ${i + 1}`)),
-      ).join(""),
-    },
-    {
-      ...{ name: "DNAT to the packet's own destination", from: "client", to: "node port" },
-      rules:
-        `table ip first {\n${chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} dnat to ${PLAN.node.ip}:${NODE_PORT}`)}\n}\n` +
-        table("foreign", "chain f {\ntype filter hook input priority -5\nct status dnat drop\n}"),
-    },
-    {
-      ...{ name: "the priority that the kernel sets from the type of service", from: "client", to: "node port" },
-      rules:
-        table("first", chain(pre(-150), "ip dscp set cs1")) +
-        table("foreign", chain("filter hook forward priority -5", "meta priority 0:2 drop")),
-    },
-    {
-      ...{ name: "a priority that no type of service has", from: "client", to: "node port" },
-      rules:
-        table("first", chain(pre(-150), "meta priority set 0:1")) +
-        table("foreign", chain("filter hook forward priority -5", "meta priority 0:1 drop")),
-    },
-    {
-      ...{ name: "a destination that another program rewrites", from: "b", to: "ClusterIP", judgeable: "open" },
-      rules: table("foreign", chain(pre(-300), `ip daddr ${VIP} ip daddr set 10.244.0.5`)),
-    },
-    {
-      ...{ name: "a zone of connection tracking", from: "b", to: "ClusterIP", judgeable: "open" },
-      rules: table("foreign", chain(pre(-300), "ct zone set 7")),
-    },
-    {
-      ...{ name: "UDP expressions", from: "b", to: "ClusterIP", protocol: "udp" },
-      rules: table(
-        "foreign",
-        chain("filter hook forward priority -5", "tcp dport 8080 drop", "udp dport 8080 accept", "drop"),
-      ),
-    },
-    {
-      ...{ name: "UDP length", from: "b", to: "ClusterIP", protocol: "udp", judgeable: "open" },
-      rules: table("foreign", chain("filter hook forward priority -5", "udp length > 8 drop")),
-    },
-  ];
-
-  test.for(someOf(CASES, 3))("$name", async ({ rules, judgeable, name: _, ...sent }) => {
-    const { said, wrong } = await compare(rules, sent);
-    expect(wrong).toBeUndefined();
-    if (judgeable === undefined) expect(said.unknown).toEqual([]);
-  });
+test.for(someOf(HOOK_RULES, 3))("rules at other hooks: $name", async ({ rules, judgeable, sent }) => {
+  const { said, wrong } = await compare(rules, sent);
+  expect(wrong).toBeUndefined();
+  if (judgeable === "known") expect(said.unknown).toEqual([]);
 });
 
 test("each endpoint has its own end", async () => {
   const b = cluster.lab.pod("b").address.ip;
   const rules = table("corpfw", chain("filter hook forward priority 0", `ip daddr ${b} tcp dport 8080 counter drop`));
-  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: rules });
-  try {
+  await withRules(rules, async () => {
     const to = { destination: clusterAddress(two.n).ip, port: SERVICE_PORT };
     const probe = { protocol: "tcp", source: PLAN.client.ip, ...to, count: 24, timeoutMs: DROP_MS } as const;
     const results = new Set((await cluster.lab.client.agent().probe(probe)).map(({ result }) => result));
@@ -404,137 +143,49 @@ test("each endpoint has its own end", async () => {
       ["10.244.0.5", 0.5, undefined, undefined],
       [b, 0.5, "dropped", expect.stringMatching(new RegExp(by.replace("dropped by ", "")))],
     ]);
-  } finally {
-    await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", "corpfw"]);
-  }
+  });
 });
 
 test("a reply that another table drops is reported", async () => {
   const rules = table("corpfw", "chain f {\ntype filter hook forward priority 0\nip saddr 10.244.0.5 drop\n}");
-  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: rules });
-  try {
-    const sent: Sent = { from: "client", to: "node port" };
-    expect(await met(sent, true)).toBe("dropped");
+  await withRules(rules, async () => {
+    expect(await met(CLIENT, true)).toBe("dropped");
     const by = expect.stringMatching(/^inet corpfw f: ip saddr 10\.244\.0\.5 drop \(handle \d+\)$/) as string;
     const reply = { verdict: "dropped", by };
-    expect(await explained(sent)).toMatchObject({ verdict: "endpoint", reply, endpoints: [{ reply }] });
+    expect(await explained(CLIENT)).toMatchObject({ verdict: "endpoint", reply, endpoints: [{ reply }] });
     const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${PLAN.node.ip}:${NODE_PORT}`]);
     expect(stdout.split("\n")[0]).toMatch(
       /: goes to an endpoint, but the reply is dropped by inet corpfw f: ip saddr 10\.244\.0\.5 drop \(handle \d+\)$/,
     );
-  } finally {
-    await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", "corpfw"]);
-  }
-});
-
-/**
- * An attribute of netlink; a match or target of iptables in the form of nft_compat
- * (linux/netfilter/nf_tables_compat.h).
- */
-function attribute(type: number, data: Uint8Array): Buffer {
-  const bytes = Buffer.alloc((data.length + 7) & ~3);
-  bytes.writeUInt16LE(4 + data.length, 0);
-  bytes.writeUInt16LE(type, 2);
-  bytes.set(data, 4);
-  return bytes;
-}
-function xt(kind: "match" | "target", name: string, revision: number, info: Uint8Array): Expr {
-  const parts = [
-    attribute(1, Buffer.from(`${name}\0`)),
-    attribute(2, Uint8Array.of(0, 0, 0, revision)),
-    attribute(3, info),
-  ];
-  return { type: "opaque", name: kind, data: new Uint8Array(Buffer.concat(parts)) };
-}
-const words = (...values: readonly number[]): Uint8Array => new Uint8Array(Uint32Array.from(values).buffer);
-/** struct xt_conntrack_mtinfo3, with states only. */
-function connectionStates(mask: number, inverted = false): Uint8Array {
-  const info = Buffer.alloc(168);
-  info.writeUInt16LE(1 | (1 << 13), 146);
-  info.writeUInt16LE(inverted ? 1 : 0, 148);
-  info.writeUInt16LE(mask, 150);
-  return info;
-}
-const MATCHES: readonly (readonly [name: string, ...exprs: Expr[]])[] = [
-  ["a comment", xt("match", "comment", 0, Buffer.alloc(256))],
-  ["a mark that the packet has", xt("match", "mark", 1, words(0, 0xff, 0))],
-  ["a mark that the packet does not have", xt("match", "mark", 1, words(0x8000, 0x8000, 0))],
-  ["an inverted mark", xt("match", "mark", 1, words(0x8000, 0x8000, 1))],
-  [
-    "a mark that the packet is given",
-    xt("target", "MARK", 2, words(0x8000, 0x8000)),
-    xt("match", "mark", 1, words(0x8000, 0x8000, 0)),
-  ],
-  ["NEW", xt("match", "conntrack", 3, connectionStates(8))],
-  ["RELATED,ESTABLISHED", xt("match", "conntrack", 3, connectionStates(6))],
-  ["DNAT", xt("match", "conntrack", 3, connectionStates(128))],
-  ["! DNAT", xt("match", "conntrack", 3, connectionStates(128, true))],
-  ["NEW, with the older match", xt("match", "state", 0, words(8))],
-];
-
-test.for(MATCHES)("the match of iptables-nft is understood: %s", async ([, ...exprs]) => {
-  const sent: Sent = { from: "client", to: "node port" };
-  await cluster.lab.node.mustRun(["nft", "-f", "-"], {
-    input: `table ip filter {\n${chain("filter hook forward priority 0")}\n}\n`,
   });
-  try {
-    const drop: Expr = { type: "immediate", dreg: 0, data: { verdict: "drop" } };
-    // A target ends a rule of iptables.
-    const ahead = exprs.slice(0, -1).map((expr) => [expr]);
-    for (const rule of [...ahead, [...exprs.slice(-1), drop]]) {
-      await kernel.commit([{ op: "add", kind: "rule", family: "ip", table: "filter", chain: "f", exprs: rule }]);
-    }
-    const said = await explained(sent);
-    expect(said.unknown).toEqual([]);
-    expect(said.verdict).toBe(await met(sent, said.verdict === "dropped"));
-  } finally {
-    await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "filter"]);
-  }
 });
 
-test("the order of chains with the same priority is named only if it changes the outcome", async () => {
-  const quota = "quota q { over 25 mbytes }";
-  // Whether the quota's rule accepts decides, in both orders.
-  const table = `table inet a {\n${quota}\nchain i {\ntype filter hook input priority 0; policy drop\nquota name "q" accept\n}\n}\n`;
-  const beside = "table inet b {\nchain i {\ntype filter hook input priority 0\ntcp dport 4399 counter\n}\n}\n";
-  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: table + beside });
-  try {
-    const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${PLAN.node.ip}:4399`]);
-    expect(stdout.split("\n")[0]).toMatch(
-      /unknown: it depends on inet a i: quota name q accept \(handle \d+\); if it does not match, the packet is dropped silently$/,
-    );
-  } finally {
-    for (const name of ["a", "b"]) await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", name]);
-  }
-});
-
-test("if the order of chains decides, the headline says what happens in one order", async () => {
-  const chain = (name: string, rule: string): string =>
-    `table inet ${name} {\nchain i {\ntype filter hook input priority 7\n${rule}\n}\n}\n`;
-  const input = chain("a", "tcp dport 4399 drop") + chain("b", "tcp dport 4399 reject with tcp reset");
-  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input });
-  try {
-    const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${PLAN.node.ip}:4399`]);
-    expect(stdout.split("\n")[0]).toMatch(
-      /unknown: it depends on the order of inet \w, inet \w, which have the same priority at input; in this order, the packet is (dropped silently|rejected with an error)$/,
-    );
-  } finally {
-    for (const name of ["a", "b"]) await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", name]);
-  }
-});
-
-test("the headline says what the outcome depends on, and what happens otherwise", async () => {
-  const quota =
-    'table inet a {\nquota q { over 25 mbytes }\nchain f {\ntype filter hook forward priority -5\nquota name "q" drop\n}\n}\n';
-  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: quota });
-  try {
-    const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${PLAN.node.ip}:${NODE_PORT}`]);
-    expect(stdout.split("\n")[0]).toMatch(
-      /unknown: it depends on inet a f: quota name q drop \(handle \d+\); if it does not match, the packet goes to an endpoint$/,
-    );
-  } finally {
-    await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", "a"]);
-  }
+const QUOTA = "quota q { over 25 mbytes }";
+const HEADLINES: readonly (readonly [name: string, to: string, rules: string, line: RegExp])[] = [
+  [
+    "what the outcome depends on, and what happens otherwise",
+    `${PLAN.node.ip}:${NODE_PORT}`,
+    table("a", QUOTA, 'chain f { type filter hook forward priority -5; quota name "q" drop; }'),
+    /unknown: it depends on inet a f: quota name q drop \(handle \d+\); if it does not match, the packet goes to an endpoint$/,
+  ],
+  [
+    "no order of chains if a rule decides in each order",
+    `${PLAN.node.ip}:4399`,
+    table("a", QUOTA, 'chain i { type filter hook input priority 0; policy drop; quota name "q" accept; }') +
+      table("b", "chain i { type filter hook input priority 0; tcp dport 4399 counter; }"),
+    /unknown: it depends on inet a i: quota name q accept \(handle \d+\); if it does not match, the packet is dropped silently$/,
+  ],
+  [
+    "what happens in one order if the order of chains decides",
+    `${PLAN.node.ip}:4399`,
+    table("a", "chain i { type filter hook input priority 7; tcp dport 4399 drop; }") +
+      table("b", "chain i { type filter hook input priority 7; tcp dport 4399 reject with tcp reset; }"),
+    /unknown: it depends on the order of inet \w, inet \w, which have the same priority at input; in this order, the packet is (dropped silently|rejected with an error)$/,
+  ],
+];
+test.for(HEADLINES)("the headline says %s", async ([, to, rules, line]) => {
+  const { stdout } = await withRules(rules, () => cluster.command(["explain", "tcp", PLAN.client.ip, to]));
+  expect(stdout.split("\n")[0]).toMatch(line);
 });
 
 test("a packet comes by the interface of the route to its source, unless another is given", async () => {
@@ -542,8 +193,7 @@ test("a packet comes by the interface of the route to its source, unless another
     "foreign",
     chain("filter hook forward priority -5; policy drop", 'iifname { "docker0", "pod1" } accept'),
   );
-  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: rules });
-  try {
+  await withRules(rules, async () => {
     const to = `${PLAN.node.ip}:${NODE_PORT}`;
     const pod = cluster.lab.pod("b").address.ip;
     const explain = async (...args: readonly string[]): Promise<string> =>
@@ -555,13 +205,8 @@ test("a packet comes by the interface of the route to its source, unless another
     );
     expect(await explain(PLAN.client.ip, to)).toMatch(/: dropped silently$/m);
     expect(await explain("--in", "docker0", PLAN.client.ip, to)).toMatch(/: goes to an endpoint$/m);
-    expect([
-      await met({ from: "b", to: "node port" }, false),
-      await met({ from: "client", to: "node port" }, true),
-    ]).toEqual(["endpoint", "dropped"]);
-  } finally {
-    await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", "foreign"]);
-  }
+    expect([await met({ ...CLIENT, from: "b" }, false), await met(CLIENT, true)]).toEqual(["endpoint", "dropped"]);
+  });
 });
 
 test("an assumed source is marked as assumed", async () => {
@@ -581,7 +226,7 @@ test("rules of iptables-legacy cannot be read, and explain says so", async (cont
     ]);
   if (!(await raw([rule]))) context.skip("this kernel does not have the older iptables");
   try {
-    expect(await met({ from: "b", to: "ClusterIP" }, true)).toBe("dropped");
+    expect(await met(POD, true)).toBe("dropped");
     const said = await cluster.command(["explain", "tcp", cluster.lab.pod("b").address.ip, `${VIP}:${SERVICE_PORT}`]);
     expect(said.stdout.split("\n")[0]).toMatch(
       /unknown: it depends on rules in chain PREROUTING of table raw of iptables-legacy/,
@@ -589,7 +234,7 @@ test("rules of iptables-legacy cannot be read, and explain says so", async (cont
   } finally {
     await raw([]);
   }
-  expect((await explained({ from: "b", to: "ClusterIP" })).verdict).toBe("endpoint");
+  expect((await explained(POD)).verdict).toBe("endpoint");
 });
 
 test("without a table of ours, the headline says so", async () => {

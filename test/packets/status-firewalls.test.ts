@@ -13,6 +13,7 @@ import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { clusterAddress, SERVICE_PORT, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { end } from "./support/daemon.ts";
+import { iptablesSave } from "./support/iptables-save.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const far: ServiceSpec = { name: "far", n: 2, endpoints: ["r1"] };
@@ -221,18 +222,14 @@ test.for(PASSES)("a firewall $name", async ({ rules, unjudged }) => {
 });
 
 /** As a Docker daemon writes them. Its own bridge is the only interface whose packets it accepts. */
-const DOCKER = `*filter
-:INPUT ACCEPT [0:0]
-:FORWARD DROP [0:0]
-:OUTPUT ACCEPT [0:0]
-:DOCKER-USER - [0:0]
-:DOCKER-FORWARD - [0:0]
+const DOCKER = iptablesSave(`*filter
+:FORWARD DROP
+:DOCKER-USER
 -A FORWARD -j DOCKER-USER
 -A FORWARD -j DOCKER-FORWARD
 -A DOCKER-FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 -A DOCKER-FORWARD -i docker0 -j ACCEPT
-COMMIT
-`;
+`);
 const ABSENT = `${["docker0", "wg0", "br-*"].map((name) => `iifname "${name}" accept`).join("\n")}\nct state established accept`;
 
 test.for([

@@ -9,7 +9,7 @@ import { expect } from "vitest";
 import { type Fate, Fates } from "../../lab/fate.ts";
 import { eventually } from "../../lab/eventually.ts";
 import { patience } from "../../lab/patience.ts";
-import { FAMILIES, type Family, PLAN } from "../../lab/topology.ts";
+import { type AddressPair, FAMILIES, type Family, PLAN } from "../../lab/topology.ts";
 import { Cluster } from "./cluster.ts";
 import {
   clusterAddress,
@@ -31,15 +31,27 @@ const SILENCE_MS = 5;
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"], protocols: ["tcp", "udp"] };
 const two: ServiceSpec = { name: "two", n: 2, endpoints: ["a", "r1"], protocols: ["tcp", "udp"] };
 const PODS = ["a", "b", "c", "r1"] as const;
-const PORTS = [SERVICE_PORT, POD_PORT, nodePortOf(web.n)];
+/** No service has it. */
+export const OTHER_PORT = 9100;
+export const PORTS = [SERVICE_PORT, POD_PORT, OTHER_PORT, nodePortOf(web.n), nodePortOf(two.n)];
 
 export interface Asked {
   readonly from: string;
   readonly family: Family;
   readonly protocol: "tcp" | "udp";
   readonly source: string;
+  readonly sourcePort?: number;
   readonly destination: string;
   readonly port: number;
+}
+
+/** Whether a packet or its reply has the fate that the explanation states. */
+interface Comparison {
+  readonly agrees: boolean;
+  /** "a:8080, answered", "dropped", "rejected". */
+  readonly seen: string;
+  /** All that may happen to the packet according to the explanation. */
+  readonly said: readonly string[];
 }
 
 export interface Compared {
@@ -50,13 +62,13 @@ export interface Compared {
 
 export class ExplainedPackets {
   readonly cluster: Cluster;
-  readonly #kernel: NftKernel;
-  readonly #fates: Fates;
+  readonly kernel: NftKernel;
+  readonly fates: Fates;
 
   private constructor(cluster: Cluster, kernel: NftKernel, fates: Fates) {
     this.cluster = cluster;
-    this.#kernel = kernel;
-    this.#fates = fates;
+    this.kernel = kernel;
+    this.fates = fates;
   }
 
   static async create(): Promise<ExplainedPackets> {
@@ -82,14 +94,14 @@ export class ExplainedPackets {
   }
 
   async destroy(): Promise<void> {
-    await this.#fates.stop();
-    await this.#kernel.close();
+    await this.fates.stop();
+    await this.kernel.close();
     await this.cluster.destroy();
   }
 
   /** Creates sets of ipset (hash:net). */
   async addSets(sets: readonly NetworkSet[]): Promise<void> {
-    const ipset = new IpsetTable(this.#kernel.connection);
+    const ipset = new IpsetTable(this.kernel.connection);
     for (const { name, networks } of sets) {
       const named = attribute(IpsetAttribute.name, text(name));
       await ipset.request(IpsetCommand.create, RequestFlag.ack | RequestFlag.create | RequestFlag.exclusive, [
@@ -112,7 +124,7 @@ export class ExplainedPackets {
   }
 
   async removeSets(sets: readonly NetworkSet[]): Promise<void> {
-    const ipset = new IpsetTable(this.#kernel.connection);
+    const ipset = new IpsetTable(this.kernel.connection);
     // The kernel frees a rule's set later than the rule.
     for (const { name } of sets) await eventually(async () => expect(await ipset.destroy(name)).toBe("destroyed"));
   }
@@ -133,49 +145,62 @@ export class ExplainedPackets {
   async compare(asked: Asked): Promise<Compared> {
     const { from, family, protocol, source, destination, port } = asked;
     const packet = { family, protocol, source, destination, destinationPort: port, inInterface: "" };
-    const said = await explainArriving(this.#kernel, packet);
+    const said = await explainArriving(this.kernel, packet);
     const about = `${protocol} ${from} → ${destination} port ${port}`;
     if (isUnknown(said)) {
       const rule = said.unknown[0] ?? [said.reply, ...said.endpoints.map(({ reply }) => reply)].find(Boolean)?.by;
       return { result: "unknown", text: `${about}: ${rule ?? ""}` };
     }
-    const seen = this.#seenText(await this.#send(asked, isSilent(said) ? SILENCE_MS : ARRIVAL_MS), asked);
-    const may = this.#saidTexts(said, asked);
-    if (may.includes(seen)) return { result: "agreed", text: `${about}: ${seen}` };
+    const { agrees, seen, said: may } = await this.comparison(asked, said);
+    if (agrees) return { result: "agreed", text: `${about}: ${seen}` };
     return { result: "contradicted", text: `${about}: said ${may.join(" or ")}, seen ${seen}` };
   }
 
-  #send({ from, ...asked }: Asked, waitMs: number): Promise<Fate> {
-    return this.#fates.send({ ...asked, from: this.cluster.source(from).namespace, waitMs });
+  /** Sends the packet, and compares its fate with an explanation that is not unknown. */
+  async comparison(asked: Asked, explanation: Explanation): Promise<Comparison> {
+    const seen = this.#seenText(await this.#send(asked, isSilent(explanation) ? SILENCE_MS : ARRIVAL_MS), asked);
+    const said = this.#saidTexts(explanation, asked);
+    // The explanation of a packet to this node itself does not name the source that it sees.
+    const isUnnamed = explanation.endpoints.length === 0 && said.includes(seen.replace(" masqueraded", ""));
+    return { agrees: said.includes(seen) || isUnnamed, seen, said };
   }
 
-  /** "a:8080, answered", "dropped", "rejected". */
+  #send({ from, ...asked }: Asked, waitMs: number): Promise<Fate> {
+    return this.fates.send({ ...asked, from: this.cluster.source(from).namespace, waitMs });
+  }
+
   #seenText({ at, port, seen, reply, error }: Fate, { source }: Asked): string {
     if (at === "") return error > 1 ? "rejected" : "dropped";
     const from = seen === source || this.cluster.nodeAddresses.has(source) ? "" : " masqueraded";
     return `${at}:${port}${from}, ${reply ? "answered" : "not answered"}`;
   }
 
-  /** All that may happen to the packet according to the explanation. */
   #saidTexts({ verdict, endpoints, reply }: Explanation, { from, destination, port }: Asked): string[] {
-    const said = (to: string, lost: boolean, masqueraded = false): string =>
-      `${to}${masqueraded && from !== "node" ? " masqueraded" : ""}, ${lost ? "not answered" : "answered"}`;
+    const said = (to: string, its: Explanation["reply"]): string[] =>
+      (its === undefined
+        ? ["answered"]
+        : its.verdict === "unknown"
+          ? ["answered", "not answered"]
+          : ["not answered"]
+      ).map((end) => `${to}, ${end}`);
     if (verdict === "dropped" || verdict === "rejected") return [verdict];
-    if (verdict === "untouched") return [said(`${this.#nameOf(destination)}:${port}`, reply !== undefined)];
-    if (verdict === "redirected")
-      return PORTS.flatMap((each) => ["", " masqueraded"].map((by) => said(`node:${each}${by}`, reply !== undefined)));
+    if (verdict === "untouched") return said(`${this.#nameOf(destination)}:${port}`, reply);
+    if (verdict === "redirected") return PORTS.flatMap((each) => said(`node:${each}`, reply));
     return endpoints.flatMap((each) => {
       if (each.verdict !== undefined) return [each.verdict];
       // An IPv4 host drops packets from its own address.
       const own = each.reply?.by.includes("endpoint itself") === true ? ["dropped"] : [];
-      return [said(`${this.#nameOf(each.address)}:${each.port}`, each.reply !== undefined, each.masqueraded), ...own];
+      const masqueraded = each.masqueraded && from !== "node" ? " masqueraded" : "";
+      return [...said(`${this.#nameOf(each.address)}:${each.port}${masqueraded}`, each.reply), ...own];
     });
   }
 
   #nameOf(address: string): string {
     const { lab, nodeAddresses } = this.cluster;
-    const pod = PODS.find((name) => FAMILIES.some((family) => lab.pod(name).address[family] === address));
-    return pod ?? (nodeAddresses.has(address) ? "node" : "beyond");
+    const has = (addresses: AddressPair): boolean => FAMILIES.some((family) => addresses[family] === address);
+    const pod = PODS.find((name) => has(lab.pod(name).address));
+    if (pod !== undefined || nodeAddresses.has(address)) return pod ?? "node";
+    return has(PLAN.client) ? "client" : has(PLAN.remoteNode) ? "r1" : "beyond";
   }
 }
 

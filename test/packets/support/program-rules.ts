@@ -3,6 +3,8 @@
  * `eth0` leads to the other node, `eth1` to clients outside the cluster.
  */
 
+import { iptablesSave } from "./iptables-save.ts";
+
 /** A set of ipset, with networks of IPv4: "10.244.0.0/16". */
 export interface NetworkSet {
   readonly name: string;
@@ -30,30 +32,16 @@ const bridge = (name: string, address: string): Pick<ProgramRules, "links" | "re
   removed: [`link delete ${name}`],
 });
 
-const DOCKER = `*raw
-:PREROUTING ACCEPT [0:0]
+const DOCKER = iptablesSave(`*raw
 -A PREROUTING -d 172.17.0.2/32 ! -i docker0 -j DROP
-COMMIT
 *nat
-:PREROUTING ACCEPT [0:0]
-:INPUT ACCEPT [0:0]
-:OUTPUT ACCEPT [0:0]
-:POSTROUTING ACCEPT [0:0]
-:DOCKER - [0:0]
 -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
 -A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER
 -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE
 -A DOCKER ! -i docker0 -p tcp -m tcp --dport 8088 -j DNAT --to-destination 172.17.0.2:80
-COMMIT
 *filter
-:INPUT ACCEPT [0:0]
-:FORWARD DROP [0:0]
-:OUTPUT ACCEPT [0:0]
-:DOCKER - [0:0]
-:DOCKER-BRIDGE - [0:0]
-:DOCKER-CT - [0:0]
-:DOCKER-FORWARD - [0:0]
-:DOCKER-USER - [0:0]
+:FORWARD DROP
+:DOCKER-USER
 -A FORWARD -j DOCKER-USER
 -A FORWARD -j DOCKER-FORWARD
 -A DOCKER -d 172.17.0.2/32 ! -i docker0 -o docker0 -p tcp -m tcp --dport 80 -j ACCEPT
@@ -64,34 +52,19 @@ COMMIT
 -A DOCKER-FORWARD -j DOCKER-BRIDGE
 -A DOCKER-FORWARD -i docker0 -j ACCEPT
 USER
-COMMIT
-`;
+`);
 
-const LIBVIRT = `*mangle
-:POSTROUTING ACCEPT [0:0]
-:LIBVIRT_PRT - [0:0]
+const LIBVIRT = iptablesSave(`*mangle
 -A POSTROUTING -j LIBVIRT_PRT
 -A LIBVIRT_PRT -o virbr0 -p udp -m udp --dport 68 -j CHECKSUM --checksum-fill
-COMMIT
 *nat
-:POSTROUTING ACCEPT [0:0]
-:LIBVIRT_PRT - [0:0]
 -A POSTROUTING -j LIBVIRT_PRT
 -A LIBVIRT_PRT -s 192.168.122.0/24 -d 224.0.0.0/24 -j RETURN
 -A LIBVIRT_PRT -s 192.168.122.0/24 -d 255.255.255.255/32 -j RETURN
 -A LIBVIRT_PRT -s 192.168.122.0/24 ! -d 192.168.122.0/24 -p tcp -j MASQUERADE --to-ports 1024-65535
 -A LIBVIRT_PRT -s 192.168.122.0/24 ! -d 192.168.122.0/24 -p udp -j MASQUERADE --to-ports 1024-65535
 -A LIBVIRT_PRT -s 192.168.122.0/24 ! -d 192.168.122.0/24 -j MASQUERADE
-COMMIT
 *filter
-:INPUT ACCEPT [0:0]
-:FORWARD ACCEPT [0:0]
-:OUTPUT ACCEPT [0:0]
-:LIBVIRT_FWI - [0:0]
-:LIBVIRT_FWO - [0:0]
-:LIBVIRT_FWX - [0:0]
-:LIBVIRT_INP - [0:0]
-:LIBVIRT_OUT - [0:0]
 -A INPUT -j LIBVIRT_INP
 -A FORWARD -j LIBVIRT_FWX
 -A FORWARD -j LIBVIRT_FWI
@@ -106,22 +79,11 @@ COMMIT
 -A LIBVIRT_INP -i virbr0 -p tcp -m tcp --dport 67 -j ACCEPT
 -A LIBVIRT_OUT -o virbr0 -p udp -m udp --dport 53 -j ACCEPT
 -A FORWARD -m physdev --physdev-is-bridged -j ACCEPT
-COMMIT
-`;
+`);
 
-const UFW = `*filter
-:INPUT DROP [0:0]
-:FORWARD DROP [0:0]
-:OUTPUT ACCEPT [0:0]
-:ufw-before-input - [0:0]
-:ufw-before-forward - [0:0]
-:ufw-before-output - [0:0]
-:ufw-not-local - [0:0]
-:ufw-logging-deny - [0:0]
-:ufw-user-input - [0:0]
-:ufw-user-forward - [0:0]
-:ufw-user-limit - [0:0]
-:ufw-after-input - [0:0]
+const UFW = iptablesSave(`*filter
+:INPUT DROP
+:FORWARD DROP
 -A INPUT -j ufw-before-input
 -A INPUT -j ufw-after-input
 -A FORWARD -j ufw-before-forward
@@ -155,17 +117,12 @@ const UFW = `*filter
 -A ufw-user-forward -i eth1 -d 10.244.0.0/24 -p tcp -m multiport --dports 8000:8090,443 -j ACCEPT
 -A ufw-user-forward -i pod+ -j ACCEPT
 -A ufw-user-forward -i cbr0 -p udp -j REJECT --reject-with icmp-port-unreachable
-COMMIT
-`;
+`);
 
 /** One pod may be called on its port only; the other's traffic is open. */
-const CALICO = `*raw
-:PREROUTING ACCEPT [0:0]
-:OUTPUT ACCEPT [0:0]
-:cali-PREROUTING - [0:0]
-:cali-OUTPUT - [0:0]
-:cali-rpf-skip - [0:0]
-:cali-from-host-endpoint - [0:0]
+const CALICO = iptablesSave(`*raw
+:cali-rpf-skip
+:cali-from-host-endpoint
 -A PREROUTING -m comment --comment "cali:6gwbT8clXdHdC1b1" -j cali-PREROUTING
 -A OUTPUT -m comment --comment "cali:tVnHkvAo15HuiPy0" -j cali-OUTPUT
 -A cali-PREROUTING -m comment --comment "cali:a" -j MARK --set-xmark 0x0/0xf0000
@@ -175,12 +132,7 @@ const CALICO = `*raw
 -A cali-PREROUTING -m comment --comment "cali:e" -m mark --mark 0x0/0x40000 -j cali-from-host-endpoint
 -A cali-PREROUTING -m comment --comment "cali:f" -m mark --mark 0x10000/0x10000 -j ACCEPT
 -A cali-OUTPUT -m comment --comment "cali:g" -j MARK --set-xmark 0x0/0xf0000
-COMMIT
 *mangle
-:PREROUTING ACCEPT [0:0]
-:POSTROUTING ACCEPT [0:0]
-:cali-PREROUTING - [0:0]
-:cali-POSTROUTING - [0:0]
 -A PREROUTING -m comment --comment "cali:h" -j cali-PREROUTING
 -A POSTROUTING -m comment --comment "cali:i" -j cali-POSTROUTING
 -A cali-PREROUTING -m comment --comment "cali:j" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
@@ -188,37 +140,15 @@ COMMIT
 -A cali-POSTROUTING -m comment --comment "cali:l" -m mark --mark 0x10000/0x10000 -j RETURN
 -A cali-POSTROUTING -m comment --comment "cali:m" -j MARK --set-xmark 0x0/0xf0000
 -A cali-POSTROUTING -m comment --comment "cali:n" -m conntrack --ctstate DNAT -j MARK --set-xmark 0x80000/0x80000
-COMMIT
 *nat
-:PREROUTING ACCEPT [0:0]
-:OUTPUT ACCEPT [0:0]
-:POSTROUTING ACCEPT [0:0]
-:cali-PREROUTING - [0:0]
-:cali-POSTROUTING - [0:0]
-:cali-fip-dnat - [0:0]
-:cali-nat-outgoing - [0:0]
+:cali-fip-dnat
 -A PREROUTING -m comment --comment "cali:o" -j cali-PREROUTING
 -A POSTROUTING -m comment --comment "cali:p" -j cali-POSTROUTING
 -A cali-PREROUTING -m comment --comment "cali:q" -j cali-fip-dnat
 -A cali-POSTROUTING -m comment --comment "cali:r" -j cali-nat-outgoing
 -A cali-nat-outgoing -m comment --comment "cali:t" -m set --match-set cali40masq-ipam-pools src -m set ! --match-set cali40all-ipam-pools dst -j MASQUERADE --random-fully
 -A cali-POSTROUTING -o vxlan.calico -m comment --comment "cali:s" -m addrtype ! --src-type LOCAL --limit-iface-out -m addrtype --src-type LOCAL -j MASQUERADE --random-fully
-COMMIT
 *filter
-:INPUT ACCEPT [0:0]
-:FORWARD ACCEPT [0:0]
-:OUTPUT ACCEPT [0:0]
-:cali-FORWARD - [0:0]
-:cali-INPUT - [0:0]
-:cali-OUTPUT - [0:0]
-:cali-wl-to-host - [0:0]
-:cali-from-wl-dispatch - [0:0]
-:cali-to-wl-dispatch - [0:0]
-:cali-tw-pod0 - [0:0]
-:cali-tw-pod1 - [0:0]
-:cali-fw-pod0 - [0:0]
-:cali-fw-pod1 - [0:0]
-:cali-pi-web - [0:0]
 -A INPUT -m comment --comment "cali:A" -j cali-INPUT
 -A FORWARD -m comment --comment "cali:B" -j cali-FORWARD
 -A FORWARD -m comment --comment "cali:C" -m mark --mark 0x10000/0x10000 -j ACCEPT
@@ -260,27 +190,13 @@ COMMIT
 -A cali-fw-pod1 -m comment --comment "cali:11" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 -A cali-fw-pod1 -m comment --comment "cali:12" -m conntrack --ctstate INVALID -j DROP
 -A cali-fw-pod1 -m comment --comment "cali:13" -j MARK --set-xmark 0x10000/0x10000
-COMMIT
-`;
+`);
 
-const KUBE_ROUTER = `*mangle
-:FORWARD ACCEPT [0:0]
+const KUBE_ROUTER = iptablesSave(`*mangle
 -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -m comment --comment "kube-router: MSS" -j TCPMSS --clamp-mss-to-pmtu
-COMMIT
 *nat
-:POSTROUTING ACCEPT [0:0]
 -A POSTROUTING -m comment --comment "kube-router: pod egress" -m set --match-set kube-router-pod-subnets src -m set ! --match-set kube-router-pod-subnets dst -m set ! --match-set kube-router-node-ips dst -m addrtype ! --dst-type LOCAL -j MASQUERADE --random-fully
-COMMIT
 *filter
-:INPUT ACCEPT [0:0]
-:FORWARD ACCEPT [0:0]
-:OUTPUT ACCEPT [0:0]
-:KUBE-ROUTER-INPUT - [0:0]
-:KUBE-ROUTER-FORWARD - [0:0]
-:KUBE-ROUTER-OUTPUT - [0:0]
-:KUBE-POD-FW-A - [0:0]
-:KUBE-NWPLCY-WEB - [0:0]
-:KUBE-NWPLCY-DEFAULT - [0:0]
 -A INPUT -m comment --comment "kube-router netpol" -j KUBE-ROUTER-INPUT
 -A FORWARD -m comment --comment "kube-router netpol" -j KUBE-ROUTER-FORWARD
 -A OUTPUT -m comment --comment "kube-router netpol" -j KUBE-ROUTER-OUTPUT
@@ -305,20 +221,12 @@ COMMIT
 -A KUBE-NWPLCY-WEB -p udp -m comment --comment "from clients" -m set --match-set KUBE-SRC-WEB src -m udp --dport 8080 -j MARK --set-xmark 0x10000/0x10000
 -A KUBE-NWPLCY-WEB -m iprange --src-range 198.51.100.1-198.51.100.20 -m mark --mark 0x10000/0x10000 -j RETURN
 -A KUBE-NWPLCY-DEFAULT -m comment --comment "no policy selects it" -j MARK --set-xmark 0x10000/0x10000
-COMMIT
-`;
+`);
 
-const TAILSCALE = `*nat
-:POSTROUTING ACCEPT [0:0]
-:ts-postrouting - [0:0]
+const TAILSCALE = iptablesSave(`*nat
 -A POSTROUTING -j ts-postrouting
 -A ts-postrouting -m mark --mark 0x40000/0xff0000 -j MASQUERADE
-COMMIT
 *filter
-:INPUT ACCEPT [0:0]
-:FORWARD ACCEPT [0:0]
-:ts-input - [0:0]
-:ts-forward - [0:0]
 -A INPUT -j ts-input
 -A FORWARD -j ts-forward
 -A ts-input -s 100.101.102.103/32 -i lo -j ACCEPT
@@ -330,8 +238,7 @@ COMMIT
 -A ts-forward -m mark --mark 0x40000/0xff0000 -j ACCEPT
 -A ts-forward -s 100.64.0.0/10 -o tailscale0 -j DROP
 -A ts-forward -o tailscale0 -j ACCEPT
-COMMIT
-`;
+`);
 
 const FIREWALLD = `table inet firewalld {
   chain mangle_PREROUTING {
