@@ -71,13 +71,16 @@ test("an unknown address gets the nearest service, and a wrong port the existing
   );
 });
 
-test("a port on which a program of the node listens is no mistyped node port", async () => {
-  // The daemon's own health port, for example.
-  await cluster.node.agent().serve("tcp", PLAN.node.ip, 10_256, "health");
-  expect(await notesOf("tcp", PLAN.client.ip, `${PLAN.node.ip}:10256`)).toContain(
-    `no service has node port 10256/TCP; a program of this node listens on ${PLAN.node.ip}:10256`,
-  );
-});
+test.each(["tcp", "udp"] as const)(
+  "a %s port on which a program of the node listens is no mistyped node port",
+  async (protocol) => {
+    // The daemon's own health port, for example.
+    await cluster.node.agent().serve(protocol, PLAN.node.ip, 10_256, "health");
+    expect(await notesOf(protocol, PLAN.client.ip, `${PLAN.node.ip}:10256`)).toContain(
+      `no service has node port 10256/${protocol.toUpperCase()}; a program of this node listens on ${PLAN.node.ip}:10256`,
+    );
+  },
+);
 
 test("a node port on an address without node ports is explained", async () => {
   const notes = await notesOf("tcp", PLAN.client.ip, `${PLAN.nodeSecond.ip}:${nodePortOf(web.n)}`);

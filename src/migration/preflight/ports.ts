@@ -3,7 +3,7 @@ import { parseAddress } from "../../base/ip.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
 import { isLoopback, isUnspecified, type LocalAddress } from "../../node/node-facts.js";
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
-import type { Listener } from "../../node/tcp-listeners.js";
+import type { Listener } from "../../node/socket-listeners.js";
 
 export interface PortFacts {
   readonly config: Pick<ProxyConfig, "healthzBindAddress" | "metricsBindAddress" | "bindAddressHardFail">;

@@ -44,7 +44,7 @@ import {
 import { type Finding, inOrder, note, of, ok } from "./finding.js";
 import { checkFootprint, type ElementCount } from "./footprint.js";
 import { checkHooks, type HookFacts, readForeignChains } from "./hooks.js";
-import { processWith, readListeners } from "../../node/tcp-listeners.js";
+import { processWith, readListeners } from "../../node/socket-listeners.js";
 import { checkMode, type ModeFacts, modesOf, readMode } from "./mode.js";
 import { checkModules, type ModuleFacts } from "./modules.js";
 import { checkObjects, type ObjectFacts } from "./objects.js";

@@ -4,7 +4,7 @@ import { familyOf, type IpFamily, parseAddress } from "../../base/ip.js";
 import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../../observe/status-report.js";
 import { hostAndPort, packetWords } from "../packet-words.js";
 import { isLoopback } from "../../node/node-facts.js";
-import { readListeners } from "../../node/tcp-listeners.js";
+import { readListeners } from "../../node/socket-listeners.js";
 import {
   type ArrivingExplanation,
   explainArriving,
@@ -118,7 +118,8 @@ export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, source
     notes.push("the service is unknown, because no daemon answers or it has not written its rules yet");
   else if (owner === undefined) {
     const isNode = await routing.hasAddress(packet.destination);
-    const listening = isNode ? await readListeners() : [];
+    const { protocol } = packet;
+    const listening = isNode && protocol !== "sctp" ? await readListeners("/", protocol) : [];
     notes.push(...nearestNotes(packet, await sources.services(), isNode, listening));
   } else {
     notes.push(...differenceNotes(explanation, owner));

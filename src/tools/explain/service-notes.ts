@@ -8,7 +8,7 @@ import {
   sourceRangesText,
 } from "../../observe/status-report.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
-import type { Listener } from "../../node/tcp-listeners.js";
+import type { Listener } from "../../node/socket-listeners.js";
 import { type Explanation, MOST_DRAWS } from "./explain-packet.js";
 import type { PacketSpec } from "./packet-spec.js";
 import type { OpenConnections } from "./world/open-connections.js";
@@ -63,7 +63,7 @@ export function sampleNotes({ draws }: Explanation): string[] {
  * Names the ports served at this address, or else the service with the nearest address. For an address of this node,
  * names the nearest node port instead, or says that a program has the port.
  * @param isNode whether the address is this node's.
- * @param listening the addresses and ports on which this node's programs listen.
+ * @param listening the addresses and ports on which this node's programs listen, with the packet's protocol.
  */
 export function nearestNotes(
   { family, protocol, destination, destinationPort }: PacketSpec,
@@ -82,7 +82,7 @@ export function nearestNotes(
     const program = listening.find(
       ({ address, port }) => port === destinationPort && (address === destination || all.includes(address)),
     );
-    if (protocol === "tcp" && program !== undefined)
+    if (program !== undefined)
       return [`${none}; a program of this node listens on ${withPort(program.address, program.port)}`];
     const [nearest] = services
       .filter((each) => each.family === family && each.nodePort > 0)

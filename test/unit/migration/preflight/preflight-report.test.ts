@@ -2,7 +2,7 @@ import { mkdir, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type Finding, inOrder, named } from "../../../../src/migration/preflight/finding.js";
-import { processWith, readListeners } from "../../../../src/node/tcp-listeners.js";
+import { processWith, readListeners } from "../../../../src/node/socket-listeners.js";
 import { KIND, reportText } from "../../../../src/migration/preflight/preflight-report.js";
 import { putFile, temporaryDirectory } from "../../../support/temporary-directory.ts";
 
@@ -69,6 +69,8 @@ test("listeners are read with their addresses and programs", async () => {
     { address: "127.0.0.1", port: 10_249, inode: "11" },
     { address: "2001:db8::1", port: 10_256, inode: "13" },
   ]);
+  await putFile(root, "proc/self/net/udp", `${line("00000000:0035", "07", 14)}${line("0100007F:9C40", "01", 15)}`);
+  expect(await readListeners(root, "udp")).toEqual([{ address: "0.0.0.0", port: 53, inode: "14" }]);
   await mkdir(join(root, "proc/42/fd"), { recursive: true });
   await putFile(root, "proc/42/comm", "kube-proxy\n");
   await symlink("socket:[11]", join(root, "proc/42/fd/3"));

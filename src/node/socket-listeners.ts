@@ -1,4 +1,4 @@
-/** Finds the processes that listen on this node's TCP ports, from /proc. Nothing here throws. */
+/** Finds the processes that listen on this node's TCP and UDP ports, from /proc. Nothing here throws. */
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { join } from "node:path";
 import { LITTLE_ENDIAN } from "../base/byte-order.js";
@@ -12,21 +12,21 @@ export interface Listener {
   readonly inode: string;
 }
 
-/** TCP_LISTEN of net/tcp_states.h, as the tables print it. */
-const LISTEN = "0A";
+/** TCP_LISTEN of net/tcp_states.h, as the tables print it, and TCP_CLOSE, which unconnected UDP sockets have. */
+const LISTENING = { tcp: "0A", udp: "07" } as const;
 
-/** Reads this network namespace's /proc/self/net/tcp and tcp6 (net/ipv4/tcp_ipv4.c, get_tcp4_sock). */
-export async function readListeners(root = "/"): Promise<Listener[]> {
+/** Reads this network namespace's /proc/self/net/tcp and tcp6 (net/ipv4/tcp_ipv4.c, get_tcp4_sock), or those of UDP. */
+export async function readListeners(root = "/", protocol: keyof typeof LISTENING = "tcp"): Promise<Listener[]> {
   const texts = await Promise.all(
-    ["tcp", "tcp6"].map((name) => readFile(join(root, "proc/self/net", name), "latin1").catch(() => "")),
+    [protocol, `${protocol}6`].map((name) => readFile(join(root, "proc/self/net", name), "latin1").catch(() => "")),
   );
-  return texts.flatMap((text) => text.split("\n").flatMap((line) => listenerOf(line) ?? []));
+  return texts.flatMap((text) => text.split("\n").flatMap((line) => listenerOf(line, LISTENING[protocol]) ?? []));
 }
 
-function listenerOf(line: string): Listener | undefined {
+function listenerOf(line: string, listening: string): Listener | undefined {
   const [, local = "", , state, , , , , , inode = ""] = line.trim().split(/\s+/);
   const [, address = "", port = ""] = /^([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})$/.exec(local) ?? [];
-  if (state !== LISTEN || address === "") return undefined;
+  if (state !== listening || address === "") return undefined;
   const bytes = Buffer.from(address, "hex");
   // The kernel prints 32-bit words as numbers.
   if (LITTLE_ENDIAN) bytes.swap32();
