@@ -15,7 +15,7 @@ import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
 import { isLoopback } from "../node/node-facts.js";
 import { readSysctl } from "../node/packet-settings.js";
 import { readRefusals } from "../proxier/refusal-readings.js";
-import { failingServices } from "./answers/failing-services.js";
+import { FailingServices } from "./answers/failing-services.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { registerConnectionMetrics } from "../observe/connection-metrics.js";
 import { registerLocalhostMetrics } from "../observe/localhost-metrics.js";
@@ -105,6 +105,13 @@ export class OperatorAnswers {
     const { proxier, cluster, observation, listeners, overlaps } = this.#parts;
     const { masqueradeBit } = this.#options.config.nftables;
     const node = new NodeWatch({ kernel, legacy: kernel.legacy, masqueradeBit });
+    const failing = new FailingServices({
+      families: this.#options.families.families,
+      model: proxier.model,
+      refusals: (family) => readRefusals(kernel, family),
+      openConntrack: () => NetlinkConntrack.open(),
+      synSentSeconds: () => readSysctl("net.netfilter.nf_conntrack_tcp_timeout_syn_sent"),
+    });
     const board = new StatusBoard({
       version,
       nodeName,
@@ -117,14 +124,7 @@ export class OperatorAnswers {
         return { ...inspection, problems: [...inspection.problems, ...overlapping] };
       },
       kernelEntries: (family) => countKernelEntries(kernel, family),
-      failingServices: () =>
-        failingServices({
-          families: this.#options.families.families,
-          model: proxier.model,
-          refusals: (family) => readRefusals(kernel, family),
-          openConntrack: () => NetlinkConntrack.open(),
-          synSentSeconds: () => readSysctl("net.netfilter.nf_conntrack_tcp_timeout_syn_sent"),
-        }),
+      failingServices: () => failing.problems(),
       missingFeatures: () => this.#missingFeatures(),
       api: cluster && (() => apiStatus(cluster)),
       ignoredInManifests: manifests && (() => manifests.problems().length),

@@ -40,8 +40,40 @@ interface Failed {
 
 const keyOf = (address: string, port: number): string => `${address} ${port}`;
 
-/** Never rejects: if the kernel cannot be read, nothing is known. */
-export async function failingServices(options: FailingOptions): Promise<StatusProblem[]> {
+/** Maximum share of time in which the table of connections is read: it may have a million entries. */
+const SHARE = 0.05;
+/** A shorter search is repeated for each request, ms. */
+const LONG_MS = 50;
+
+/** Finds the services on request. Requests that come soon after a long search get its result. */
+export class FailingServices {
+  readonly #options: FailingOptions;
+  #found: Promise<readonly StatusProblem[]> = Promise.resolve([]);
+  #searching = false;
+  #nextAt = Number.NEGATIVE_INFINITY;
+
+  constructor(options: FailingOptions) {
+    this.#options = options;
+  }
+
+  /** Never rejects: if the kernel cannot be read, nothing is known. */
+  problems(): Promise<readonly StatusProblem[]> {
+    if (!this.#searching && performance.now() >= this.#nextAt) this.#found = this.#search();
+    return this.#found;
+  }
+
+  async #search(): Promise<readonly StatusProblem[]> {
+    const began = performance.now();
+    this.#searching = true;
+    const found = await findFailing(this.#options);
+    this.#searching = false;
+    const took = performance.now() - began;
+    if (took > LONG_MS) this.#nextAt = began + took / SHARE;
+    return found;
+  }
+}
+
+async function findFailing(options: FailingOptions): Promise<StatusProblem[]> {
   const table = await options.openConntrack().catch(() => undefined);
   if (table === undefined) return [];
   try {
