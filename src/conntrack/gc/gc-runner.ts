@@ -1,7 +1,9 @@
 /** Runs garbage collection in the background, at an adaptive interval, and early when the table has problems. */
+import { BoundedFrequencyRunner, type WriteOutcome } from "../../base/bounded-frequency-runner.js";
 import type { Logger } from "../../base/logger.js";
 import {
   DIRECTIONS,
+  GC_MAX_MS,
   GC_MIN_MS,
   GC_START_MS,
   type GarbageCollector,
@@ -32,9 +34,7 @@ export class GcRunner {
   /** The next run must make room. */
   #early = false;
   #lastStart: number | undefined;
-  #dueAt = Number.POSITIVE_INFINITY;
-  #timer: NodeJS.Timeout | undefined;
-  #running: Promise<void> | undefined;
+  readonly #runner: BoundedFrequencyRunner;
   #started = false;
 
   constructor(options: GcRunnerOptions) {
@@ -42,6 +42,8 @@ export class GcRunner {
     this.#now = options.now ?? (() => performance.now());
     const { interval = "adaptive" } = options;
     this.#intervalMs = interval === "adaptive" ? GC_START_MS : interval;
+    const limits = { gapMs: GC_MIN_MS, maxRetryMs: GC_MAX_MS, now: this.#now };
+    this.#runner = new BoundedFrequencyRunner(() => this.#run(), limits);
   }
 
   /** The current interval, ms. */
@@ -53,53 +55,30 @@ export class GcRunner {
   start(): void {
     if (this.#started) return;
     this.#started = true;
-    this.#schedule(this.#now() + this.#intervalMs);
+    this.#runner.requestIn(this.#intervalMs);
   }
 
   /** Runs early: now, or GC_MIN_MS after the last run began. An early run also purges closing orphans. */
   trigger(reason: string): void {
     if (!this.#started) return;
+    if (!this.#early) this.#options.log.debug({ reason }, "collecting stale entries early");
     this.#early = true;
-    // The current run schedules the next one when it ends.
-    if (this.#running !== undefined) return;
-    const at = this.#earliest;
-    if (at >= this.#dueAt) return;
-    this.#options.log.debug({ reason, inMs: Math.round(at - this.#now()) }, "collecting stale entries early");
-    this.#schedule(at);
-  }
-
-  get #earliest(): number {
-    return Math.max(this.#now(), (this.#lastStart ?? Number.NEGATIVE_INFINITY) + GC_MIN_MS);
+    this.#runner.requestIn(0);
   }
 
   /** Stops. Resolves when the current run, if any, is complete. */
   async stop(): Promise<void> {
     this.#started = false;
-    clearTimeout(this.#timer);
-    await this.#running;
+    await this.#runner.stop();
   }
 
-  #schedule(at: number): void {
-    this.#dueAt = at;
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(
-      () => {
-        this.#running ??= this.#run().finally(() => {
-          this.#running = undefined;
-        });
-      },
-      Math.max(0, at - this.#now()),
-    );
-  }
-
-  async #run(): Promise<void> {
+  async #run(): Promise<WriteOutcome> {
     const { collector, log, interval = "adaptive", watcher } = this.#options;
     const orphans = this.#early ? "closing" : "spent";
     this.#early = false;
     const started = this.#now();
     const actual = this.#lastStart === undefined ? undefined : started - this.#lastStart;
     this.#lastStart = started;
-    this.#dueAt = Number.POSITIVE_INFINITY;
     try {
       const report = await collector.run({ orphans, ...watcher });
       if (interval === "adaptive") this.#intervalMs = gcInterval(this.#intervalMs, report.deleteRatio, actual);
@@ -112,8 +91,7 @@ export class GcRunner {
     } catch (error) {
       log.warn({ err: error, retryMs: this.#intervalMs }, "collecting stale entries failed");
     }
-    const next = this.#now() + this.#intervalMs;
-    if (this.#started) this.#schedule(this.#early ? Math.min(next, this.#earliest) : next);
+    return { ok: true, againMs: this.#intervalMs };
   }
 }
 
