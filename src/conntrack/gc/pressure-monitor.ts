@@ -1,4 +1,5 @@
 /** Samples how full the connection tracking table is, and warns once when it is nearly full. */
+import { BoundedFrequencyRunner, type WriteOutcome } from "../../base/bounded-frequency-runner.js";
 import { percentText } from "../../base/percent.js";
 import type { Logger } from "../../base/logger.js";
 import { CONNTRACK_EVICTION, CONNTRACK_REMEDY } from "../../node/packet-settings.js";
@@ -37,39 +38,28 @@ const HINT = `when it is full, ${CONNTRACK_EVICTION}. To prevent that, ${CONNTRA
 
 export class PressureMonitor {
   readonly #options: PressureOptions;
-  #timer: NodeJS.Timeout | undefined;
-  #running: Promise<void> | undefined;
+  readonly #runner: BoundedFrequencyRunner;
   #before: PressureReport | undefined;
   #warned = false;
   #failing = false;
-  #stopped = true;
 
   constructor(options: PressureOptions) {
     this.#options = options;
+    const limits = { gapMs: 0, maxRetryMs: INTERVAL_MS, now: () => performance.now() };
+    this.#runner = new BoundedFrequencyRunner(() => this.#sample(), limits);
   }
 
   /** Samples at once, then at each interval. */
   start(): void {
-    if (!this.#stopped) return;
-    this.#stopped = false;
-    this.#next(0);
+    this.#runner.requestIn(0);
   }
 
   async stop(): Promise<void> {
-    this.#stopped = true;
-    clearTimeout(this.#timer);
-    await this.#running;
+    await this.#runner.stop();
   }
 
-  #next(waitMs: number): void {
-    if (this.#stopped) return;
-    this.#timer = setTimeout(() => {
-      this.#running = this.#sample().finally(() => this.#next(this.#options.intervalMs ?? INTERVAL_MS));
-    }, waitMs);
-  }
-
-  async #sample(): Promise<void> {
-    const { table, log } = this.#options;
+  async #sample(): Promise<WriteOutcome> {
+    const { table, log, intervalMs: againMs = INTERVAL_MS } = this.#options;
     try {
       const [entries, max, stats] = await Promise.all([table.count(), table.max(), table.stats()]);
       const pressure = max > 0 ? Math.min(1, entries / max) : 0;
@@ -80,6 +70,7 @@ export class PressureMonitor {
       if (!this.#failing) log.warn({ err: error }, "reading connection tracking statistics failed");
       this.#failing = true;
     }
+    return { ok: true, againMs };
   }
 
   #evaluate(report: PressureReport): void {
