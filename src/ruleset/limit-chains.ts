@@ -17,7 +17,7 @@ import { packNumber } from "./key-packer.js";
 import { SetName } from "./names.js";
 import { addressType, type ElementSets, LIMIT_ROLES, limitMapSpecs } from "./element-sets.js";
 import { drop, goto, reject, reset, resetPriority, rule } from "./statements.js";
-import { countRefusal } from "./refusals.js";
+import { refusalRules } from "./refusals.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { Uses } from "./uses.js";
 
@@ -135,10 +135,9 @@ export class LimitChains {
 
   #declareOver(): void {
     const refuse = this.#rejects ? [rule({ match: "protocol", protocol: "tcp" }, reset), rule(reject)] : [rule(drop)];
-    const count = countRefusal("limits", this.#counters);
-    const counted = count.length === 0 ? [] : [rule(...count)];
-    this.#table.chain({ chain: OVER.reject, rules: [...counted, ...refuse] });
-    this.#table.chain({ chain: OVER.drop, rules: [rule(...count, drop)] });
+    const count = refusalRules("limits", this.#counters);
+    this.#table.chain({ chain: OVER.reject, rules: [...count, ...refuse] });
+    this.#table.chain({ chain: OVER.drop, rules: [...count, rule(drop)] });
   }
 }
 

@@ -66,6 +66,7 @@ export const ChainName = {
   serviceCheck: "service-endpoints-check",
   reject: "reject-chain",
   drop: "drop-chain",
+  sourceRangesDrop: "source-ranges-drop",
   externalLocal: "external-local",
   nodePortLocal: "nodeport-local",
   stickyCluster: "sticky-cluster",

@@ -1,7 +1,7 @@
 import type { TableDeclarations } from "../table/table-exports.js";
 import type { SkeletonOptions } from "./skeleton.js";
 
-export type OwnChainOptions = Pick<SkeletonOptions, "family" | "masqueradeBit" | "nodeIP" | "counters">;
+export type OwnChainOptions = Pick<SkeletonOptions, "family" | "masqueradeBit" | "nodeIP">;
 
 /** A chain or set that belongs to one service port. Its content is only built when it is declared. */
 export interface OwnObject {

@@ -42,14 +42,17 @@ export function declareRefusals(table: TableDeclarations, family: IpFamily, coun
   });
 }
 
-/** Returns the statement that counts a packet to a service's address. Returns nothing without counters. */
-export function countRefusal(
+/**
+ * Returns the rule that counts a packet to a service's address, for a chain that then refuses it. It is a rule of its own, because a full set ends
+ * the rule, and the packet must be refused nevertheless. Returns nothing without counters.
+ */
+export function refusalRules(
   reason: Exclude<RefusalReason, "endpoint">,
   counters: ServiceCounters | undefined,
-): Statement[] {
+): Rule[] {
   if (counters === undefined || counters === "off") return [];
   const key = ["daddr", "l4proto", "dport", constant(REFUSAL_REASONS.indexOf(reason))] as const;
-  return [{ action: "update", set: REFUSALS, key, timeoutMs: KEPT_MS.address }];
+  return [{ statements: [{ action: "update", set: REFUSALS, key, timeoutMs: KEPT_MS.address }] }];
 }
 
 const isReset: Match = { match: "tcp-flags", among: ["rst"], set: ["rst"] };

@@ -11,7 +11,7 @@ import { bySource, ENDPOINT_NUMBERS, OF_CLUSTER_IP } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse, OnDemandRole } from "./on-demand.js";
 import { type AddressRoles, OF_NODE_PORTS, OF_VIPS } from "./element-sets.js";
-import { countRefusal, endpointRefusalRules } from "./refusals.js";
+import { endpointRefusalRules, refusalRules } from "./refusals.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
 
@@ -230,10 +230,11 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
   return [
     {
       chain: ChainName.reject,
-      rules: [rule(...countRefusal("no-endpoint", options.counters), reject)],
+      rules: [...refusalRules("no-endpoint", options.counters), rule(reject)],
       comment: "helper for @no-endpoint-services / @no-endpoint-nodeports",
     },
-    { chain: ChainName.drop, rules: [rule(...countRefusal("no-local-endpoint", options.counters), drop)] },
+    { chain: ChainName.drop, rules: [...refusalRules("no-local-endpoint", options.counters), rule(drop)] },
+    { chain: ChainName.sourceRangesDrop, rules: [...refusalRules("source-ranges", options.counters), rule(drop)] },
     { chain: ChainName.externalLocal, rules: localPolicyRules(options, OF_VIPS) },
     { chain: ChainName.nodePortLocal, rules: localPolicyRules(options, OF_NODE_PORTS) },
     { chain: ChainName.stickyCluster, rules: numberedRules(SetName.stickyCluster) },

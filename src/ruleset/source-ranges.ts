@@ -2,10 +2,9 @@
 import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { ServicePortView, SharedGuard } from "../model/service-port-view.js";
 import type { Rule } from "../table/table-exports.js";
-import { ownComment, ownNames } from "./names.js";
-import type { OwnChainOptions, OwnObject } from "./own-object.js";
-import { countRefusal } from "./refusals.js";
-import { drop, rule } from "./statements.js";
+import { ChainName, ownComment, ownNames } from "./names.js";
+import type { OwnObject } from "./own-object.js";
+import { goto, rule } from "./statements.js";
 
 type Guard = SharedGuard["sources"][number];
 
@@ -16,8 +15,8 @@ export function sourceRangeObjects(view: ServicePortView): readonly OwnObject[] 
   return firewallsOf(view).map(({ chain, sources }) => ({
     kind: "chain",
     name: chain,
-    declare: (table, options) =>
-      table.chain({ chain, rules: sources.map((guard) => firewallRule(guard, options)), ...ownComment(view) }),
+    declare: (table, { nodeIP }) =>
+      table.chain({ chain, rules: sources.map((guard) => firewallRule(guard, nodeIP)), ...ownComment(view) }),
   }));
 }
 
@@ -39,12 +38,10 @@ export function firewallsOf(view: ServicePortView) {
   return [{ chain: names.firewall, addresses, sources: own }, ...shared];
 }
 
-function firewallRule(guard: Guard, { nodeIP, counters }: OwnChainOptions): Rule {
+function firewallRule(guard: Guard, nodeIP: string | undefined): Rule {
   const nets = sourceNets(guard, nodeIP);
-  const refuse = [...countRefusal("source-ranges", counters), drop];
-  return nets.length === 0
-    ? rule(...refuse)
-    : rule({ match: "address", direction: "source", nets, negate: true }, ...refuse);
+  const refuse = goto(ChainName.sourceRangesDrop);
+  return nets.length === 0 ? rule(refuse) : rule({ match: "address", direction: "source", nets, negate: true }, refuse);
 }
 
 /**

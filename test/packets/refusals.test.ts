@@ -164,6 +164,29 @@ describe.each(FAMILIES)("%s", (family) => {
   });
 });
 
+test("packets are refused even if no more addresses can be counted", async () => {
+  for (const family of FAMILIES) {
+    const { stdout } = await cluster.node.run(["nft", "-j", "list", "set", family, "kube-proxy", "refusals"]);
+    expect(stdout).toContain('"size": 65536');
+    const address = (i: number): string =>
+      family === "ip" ? `10.1.${i >> 8}.${i & 255}` : `fd00:1::${i.toString(16)}`;
+    const elements = Array.from({ length: 65_536 }, (_, i) => `${address(i)} . tcp . 80 . 0x3 timeout 1h`);
+    await cluster.lab.node.mustRun(["nft", "-f", "-"], {
+      input: `flush set ${family} kube-proxy refusals\nadd element ${family} kube-proxy refusals { ${elements.join(", ")} }\n`,
+    });
+    for (const [to, expected] of [
+      [loadBalancer(ranged), "timeout"],
+      [nodePort(far), "timeout"],
+      [clusterIP(empty), "unreachable"],
+      [nodePort(limited), "refused"],
+    ] as const) {
+      const [result] = (await connect(family, { to }, 2, 300)).keys();
+      expect([to.name, result]).toEqual([to.name, expected]);
+    }
+    await cluster.lab.node.mustRun(["nft", "flush", "set", family, "kube-proxy", "refusals"]);
+  }
+});
+
 test("the problem ends when the service has the right targetPort", async () => {
   await connect("ip", { to: nodePort(web) }, 3);
   await eventually(async () => expect(await problemsOf(web)).not.toEqual([]));
