@@ -41,22 +41,13 @@ interface FieldPlace {
   readonly length: number;
 }
 
-const [SOURCE_PORT, DESTINATION_PORT] = [0, 2].map((at): FieldPlace => ({ header: "transport", at, length: 2 }));
-const address = (at: number, length: number): FieldPlace => ({ header: "network", at, length });
-const PLACES: Readonly<Record<IpFamily, Readonly<Record<Field, FieldPlace>>>> = {
-  ip: {
-    ...{ source: address(12, 4), destination: address(16, 4) },
-    ...{ sourcePort: SOURCE_PORT, destinationPort: DESTINATION_PORT },
-  },
-  ip6: {
-    ...{ source: address(8, 16), destination: address(24, 16) },
-    ...{ sourcePort: SOURCE_PORT, destinationPort: DESTINATION_PORT },
-  },
-};
-
 /** Place of a field in its header. */
 export function placeOf(family: IpFamily, field: Field): FieldPlace {
-  return PLACES[family][field];
+  const isFrom = field === "source" || field === "sourcePort";
+  if (field === "sourcePort" || field === "destinationPort")
+    return { header: "transport", at: isFrom ? 0 : 2, length: 2 };
+  const [at, length] = family === "ip" ? [12, 4] : [8, 16];
+  return { header: "network", at: isFrom ? at : at + length, length };
 }
 
 export function fieldOf(tuple: Tuple, family: IpFamily, field: Field): Bits {

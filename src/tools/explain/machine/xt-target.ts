@@ -9,50 +9,39 @@ import { type Extension, u16, u32 } from "./xt-extension.js";
 
 type Target = (target: Extension, rule: RuleContext) => Done | Promise<Done>;
 
-const nothing: Target = () => "next";
+/** Targets that let the packet continue and change nothing that rules here read. */
+const HARMLESS = new Set(
+  "AUDIT CHECKSUM CONNSECMARK ECN IDLETIMER LED LOG NFLOG RATEEST SECMARK TCPMSS TCPOPTSTRIP TEE TRACE".split(" "),
+);
 
-/** "nothing" stands for targets that let the packet continue and change nothing that rules here read. */
 const TARGETS: Readonly<Record<string, Target>> = {
-  AUDIT: nothing,
-  CHECKSUM: nothing,
   CLASSIFY: (_, rule) => change(rule, { priority: unknownBits(4) }),
   CONNMARK: connmark,
-  CONNSECMARK: nothing,
   CT: (target, rule) => (isNotrack(target) ? exempt(rule) : setsZone(target) ? "unknown" : "next"),
   DNAT: destination,
   DSCP: serviceBits,
-  ECN: nothing,
   HL: hops,
-  IDLETIMER: nothing,
-  LED: nothing,
-  LOG: nothing,
   MARK: ({ revision, info }, rule) => {
     const isKnownLayout = revision === 2 && info.length >= 8;
     const mark = isKnownLayout ? merged(rule.state.mark, info.subarray(4, 8), info.subarray(0, 4)) : unknownBits(4);
     return change(rule, { mark });
   },
   MASQUERADE: (_, rule) => masquerade(MASQUERADED, rule),
-  NFLOG: nothing,
   NOTRACK: (_, rule) => exempt(rule),
-  RATEEST: nothing,
   REDIRECT: destination,
   REJECT: (target, rule) => reject(isReset(target, rule.state) ? "reset" : "error", rule),
-  SECMARK: nothing,
   SET: (target, rule) => {
     rule.changeSet(IP_SETS);
     return mapsSet(target) ? change(rule, { mark: unknownBits(4), priority: unknownBits(4) }) : "next";
   },
   SNAT: (_, rule) => masquerade("source rewritten", rule),
-  TCPMSS: nothing,
-  TCPOPTSTRIP: nothing,
-  TEE: nothing,
   TOS: serviceBits,
-  TRACE: nothing,
   TTL: hops,
 };
 
 export function runTarget(target: Extension, rule: RuleContext): Done | Promise<Done> {
-  return Object.hasOwn(TARGETS, target.name) ? TARGETS[target.name](target, rule) : "unknown";
+  if (Object.hasOwn(TARGETS, target.name)) return TARGETS[target.name](target, rule);
+  return HARMLESS.has(target.name) ? "next" : "unknown";
 }
 
 function change(rule: RuleContext, values: Partial<PacketState>): Done {
