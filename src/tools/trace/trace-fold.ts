@@ -36,19 +36,16 @@ export interface FoldedPacket {
   readonly base: TraceEvent;
   /** Conntrack entry (CTA_ID), Linux 6.16. */
   readonly ctId: number | undefined;
-  /** Rules of other tables that matched, and the ends of their chains. */
-  readonly events: readonly TraceEvent[];
 }
 
 /** A packet in flight. */
-type OpenPacket = { -readonly [K in keyof Omit<FoldedPacket, "end" | "events">]: FoldedPacket[K] } & {
+type OpenPacket = { -readonly [K in keyof Omit<FoldedPacket, "end">]: FoldedPacket[K] } & {
   seenAt: number;
   queued: boolean;
   /** It left through the loopback interface, and will come in again with another id. */
   looping: boolean;
   /** Distinguishes it from other packets, and does not change with translation. */
   readonly identity: string;
-  readonly events: TraceEvent[];
 };
 
 interface FoldOptions {
@@ -66,11 +63,6 @@ interface FoldOptions {
 export const QUIET_MS = 1000;
 /** After a loss, packets may lack messages for this long. */
 const DOUBT_MS = 5000;
-/**
- * Maximum number of events to keep for a packet. A normal path has some forty; a packet that another program also
- * traces may never end.
- */
-const MOST_EVENTS = 256;
 
 export class TraceFold {
   readonly #options: FoldOptions;
@@ -103,7 +95,6 @@ export class TraceFold {
       packet.oif = event.oif;
       packet.queued = false;
     }
-    if (!this.#isOwn(event) && packet.events.length < MOST_EVENTS) packet.events.push(event);
     this.#judge(event, packet);
   }
 
@@ -157,7 +148,6 @@ export class TraceFold {
       event,
       base: event,
       ctId: undefined,
-      events: [],
       seenAt: now,
       queued: false,
       looping: false,
@@ -170,15 +160,11 @@ export class TraceFold {
   /** Finds the packet that left through the loopback interface and is this one. */
   #looped({ id, iif }: TraceEvent, headers: TraceHeaders): OpenPacket | undefined {
     if (iif === undefined || iif !== this.#options.loopback) return undefined;
-    for (const [before, packet] of this.#open) {
-      const { looping, last } = packet;
-      if (!looping || last.protocol !== headers.protocol || !sameTuple(last, headers)) continue;
-      this.#open.delete(before);
-      this.#open.set(id, packet);
-      packet.looping = false;
-      return packet;
-    }
-    return undefined;
+    const packet = this.#moved(id, ({ looping, last }) => {
+      return looping && last.protocol === headers.protocol && sameTuple(last, headers);
+    });
+    if (packet !== undefined) packet.looping = false;
+    return packet;
   }
 
   /**
@@ -191,8 +177,13 @@ export class TraceFold {
     const headers = readHeaders(network, transport);
     if (headers === undefined) return undefined;
     const identity = readIdentity(headers, event);
+    return this.#moved(id, (packet) => packet.iif === iif && packet.identity === identity);
+  }
+
+  /** Finds an open packet, and gives it a new id. */
+  #moved(id: number, isIt: (packet: OpenPacket) => boolean): OpenPacket | undefined {
     for (const [before, packet] of this.#open) {
-      if (packet.iif !== iif || packet.identity !== identity) continue;
+      if (!isIt(packet)) continue;
       this.#open.delete(before);
       this.#open.set(id, packet);
       return packet;
@@ -215,7 +206,7 @@ export class TraceFold {
     const packet = this.#open.get(id);
     if (packet === undefined) return;
     this.#open.delete(id);
-    const { number, at, original, last, iif, oif, event, base, ctId, events } = packet;
-    this.#options.onPacket({ number, at, original, last, iif, oif, end, event, base, ctId, events });
+    const { number, at, original, last, iif, oif, event, base, ctId } = packet;
+    this.#options.onPacket({ number, at, original, last, iif, oif, end, event, base, ctId });
   }
 }

@@ -19,7 +19,7 @@ export type Direction = "original" | "reply";
 type Tracking = "not yet" | "tracked" | "untracked" | "invalid";
 
 /** The headers that a connection is known by. */
-export interface Tuple {
+interface Tuple {
   readonly network: Bits;
   readonly transport: Bits;
 }

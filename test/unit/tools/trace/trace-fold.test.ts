@@ -123,6 +123,12 @@ test("a reply that refuses is not a packet of the trace", () => {
   expect([told, refused, fold.open]).toEqual([[], [5], 0]);
 });
 
+test("a refusal that another program traces already has its headers in the message before the chain", () => {
+  const verdict = { verdict: "goto", chain: TraceChain.refusals } as const;
+  add({ ...mark(5, POD, CLIENT), chain: TraceChain.preroutingTracked, verdict });
+  expect([told, refused, fold.open]).toEqual([[], [5], 0]);
+});
+
 test("packets are numbered in the order of their arrival, whenever they end", () => {
   add(mark(1, CLIENT, VIP), mark(2, NODE, VIP), left(2, NODE, POD), left(1, CLIENT, POD));
   expect(told.map(({ number, original }) => [number, original.source])).toEqual([
