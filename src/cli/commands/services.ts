@@ -10,7 +10,7 @@ import type { ServicesOptions, SortBy } from "../options.js";
 import { UserError, writeOut } from "../stdio.js";
 import { structuredText } from "../text/structured-text.js";
 import { describeLines, endpointLines, KERNEL_COLUMNS, kernelAddress, SERVICE_COLUMNS } from "../text/service-text.js";
-import { Table, tableLines, type TableOptions } from "../text/table.js";
+import { Table, tableLines, type TableOptions } from "../text/text-table.js";
 import { terminalWidth } from "../text/terminal.js";
 
 const LACKING = "names, states, or endpoints that are not ready";

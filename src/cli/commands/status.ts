@@ -8,7 +8,7 @@ import type { StatusOptions } from "../options.js";
 import { UserError, writeOut } from "../stdio.js";
 import { EVENT_COLUMNS, statusLines } from "../text/status-text.js";
 import { structuredText } from "../text/structured-text.js";
-import { tableLines } from "../text/table.js";
+import { tableLines } from "../text/text-table.js";
 import { fitted } from "../text/terminal.js";
 
 const LACKING = "names, states of endpoints, pending or refused changes, or events";

@@ -9,7 +9,7 @@ import type { TopOptions } from "../options.js";
 import { DaemonAnswers } from "../answers/daemon-answers.js";
 import { select } from "../answers/selection.js";
 import { rateText } from "../text/service-text.js";
-import { type Column, tableLines } from "../text/table.js";
+import { type Column, tableLines } from "../text/text-table.js";
 import { terminalWidth } from "../text/terminal.js";
 import { writeError, writeOut } from "../stdio.js";
 

@@ -8,7 +8,7 @@ import { vipsOf } from "../../model/service-address.js";
 import { type EndpointStatus, type ServicePortStatus, serviceText } from "../../observe/status-report.js";
 import type { KernelService } from "../answers/answers.js";
 import { REFUSAL_REASONS, type RefusalReason } from "../../ruleset/refusals.js";
-import { type Column, tableLines, type TableOptions } from "./table.js";
+import { type Column, tableLines, type TableOptions } from "./text-table.js";
 import { factLines, wrap } from "./terminal.js";
 
 const numberText = (value: number | undefined): string => (value === undefined ? "" : String(value));

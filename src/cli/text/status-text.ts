@@ -14,7 +14,7 @@ import {
   type StatusReport,
 } from "../../observe/status-report.js";
 import type { KernelStatus } from "../answers/answers.js";
-import type { Column } from "./table.js";
+import type { Column } from "./text-table.js";
 import { factLines, wrap } from "./terminal.js";
 
 /** Singular and plural names of the elements of the kernel's maps. */

@@ -20,7 +20,7 @@ import {
   type Listing,
   servicesInPieces,
   type ServiceStates,
-} from "./services.js";
+} from "./listed-services.js";
 import { API_VERSION, type ServicePortStatus, type UnservedService } from "../../observe/status-report.js";
 
 const HEAD = { apiVersion: API_VERSION, kind: "ServiceList" } as const;

@@ -4,7 +4,7 @@ import type { ServiceModel } from "../../model/service-model.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
 import type { Refusal } from "../../proxier/refusal-readings.js";
 import type { RefusalReason } from "../../ruleset/refusals.js";
-import type { PortRefusals } from "./services.js";
+import type { PortRefusals } from "./listed-services.js";
 
 type Counts = Partial<Record<RefusalReason, number>>;
 

@@ -21,7 +21,7 @@ import { TimeSlice } from "../../base/time-slice.js";
 import { packetsOf, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
 import { EventRing } from "./event-ring.js";
 import type { NodeInspection, ServedPackets } from "../../migration/preflight/node-inspection.js";
-import type { ServiceStates } from "./services.js";
+import type { ServiceStates } from "./listed-services.js";
 import {
   API_VERSION,
   type ApiStatus,

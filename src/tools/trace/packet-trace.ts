@@ -13,7 +13,7 @@ import { TraceChain, type TraceFilter, traceOps, traceTable } from "./trace-filt
 import { type FoldedPacket, TraceFold } from "./trace-fold.js";
 import { sameTuple, type TraceTuple } from "./trace-headers.js";
 import { InOrder } from "./in-order.js";
-import { Refusals } from "./refusals.js";
+import { RefusalReplies } from "./refusal-replies.js";
 import { awaitReply } from "./replies.js";
 import type { TracedPacket, TraceTotals } from "./traced-packet.js";
 import { verdictOf } from "./verdicts.js";
@@ -48,7 +48,7 @@ export class PacketTrace {
   readonly #telling = new Set<Promise<void>>();
   readonly #names: Map<number, string>;
   readonly #fold: TraceFold;
-  readonly #refusals = new Refusals();
+  readonly #refusals = new RefusalReplies();
   readonly #inOrder: InOrder<TracedPacket>;
   #monitor: Monitor | undefined;
   #timer: NodeJS.Timeout | undefined;

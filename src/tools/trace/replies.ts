@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../conntrack/table/conntrack-table.js";
 import { IpProto } from "../../base/protocols.js";
 import type { FoldedPacket } from "./trace-fold.js";
-import type { Refusals } from "./refusals.js";
+import type { RefusalReplies } from "./refusal-replies.js";
 import type { TracedReply } from "./traced-packet.js";
 
 /**
@@ -27,7 +27,7 @@ interface Answer {
  */
 export async function awaitReply(
   conntrack: Pick<ConntrackTable, "lookup">,
-  refusals: Pick<Refusals, "of">,
+  refusals: Pick<RefusalReplies, "of">,
   packet: Pick<FoldedPacket, "original" | "last" | "ctId">,
   signal: AbortSignal,
 ): Promise<Answer> {

@@ -12,9 +12,9 @@ import {
   filterOf,
   parseStatus,
 } from "../../../src/cli/commands/conntrack/filter-options.js";
-import { entryColumns, type Format, jsonOf } from "../../../src/cli/commands/conntrack/format.js";
+import { entryColumns, type Format, jsonOf } from "../../../src/cli/commands/conntrack/entry-columns.js";
 import { Output, type OutputStream, Progress, ReaderGone } from "../../../src/cli/commands/conntrack/output.js";
-import { EntryWriter } from "../../../src/cli/commands/conntrack/rows.js";
+import { EntryWriter } from "../../../src/cli/commands/conntrack/entry-writer.js";
 import { main } from "../../../src/cli/program.js";
 import {
   CONNTRACK_STATUS,

@@ -3,7 +3,7 @@ import { DaemonServices } from "../../../src/cli/commands/conntrack/daemon-servi
 import { decide } from "../../../src/conntrack/reconcile/stale-entries.js";
 import { ServiceKnowledge, type TargetSource } from "../../../src/conntrack/reconcile/service-knowledge.js";
 import type { ConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
-import { servicesInPieces } from "../../../src/daemon/answers/services.js";
+import { servicesInPieces } from "../../../src/daemon/answers/listed-services.js";
 import type { ServicePortStatus } from "../../../src/observe/status-report.js";
 import { CASES, entryOf } from "../conntrack/cases.ts";
 import { FAMILIES, nodePortAddresses, worldWithFormer } from "../conntrack/setup.ts";

@@ -1,7 +1,7 @@
 /** A Service with thousands of ports: the work is linear in their number, not quadratic. */
 import { expect, it } from "vitest";
 
-import { describeService, type Listing } from "../../../src/daemon/answers/services.js";
+import { describeService, type Listing } from "../../../src/daemon/answers/listed-services.js";
 import { nameOf, ObjectDecoder } from "../../../src/objects/decode/object-decoder.js";
 import { ServiceModel } from "../../../src/model/service-model.js";
 import type { Fields } from "../../../src/base/unknown.js";

@@ -1,6 +1,6 @@
 /** Details of endpoints for operators, and the effect of a change of these alone. */
 import { expect, test } from "vitest";
-import { describeService } from "../../../src/daemon/answers/services.js";
+import { describeService } from "../../../src/daemon/answers/listed-services.js";
 import type { ServiceModel } from "../../../src/model/service-model.js";
 import { DetailPacker } from "../../../src/objects/endpoint-details.js";
 import { newModel, service, slice } from "../model/objects.js";

@@ -13,7 +13,7 @@ import type {
 } from "./commands.js";
 import { addFilterOptions, type FilterOptions, filterOf, parseNumber, parseProtocol } from "./filter-options.js";
 import { COUNTED_BY } from "./counted-by.js";
-import { FORMATS } from "./format.js";
+import { FORMATS } from "./entry-columns.js";
 
 /** The commands' modules are loaded when one runs. */
 const commands = () => import("./commands.js");

@@ -28,11 +28,11 @@ import { TABLE_NAME } from "../../../ruleset/names.js";
 import { UserError, writeError } from "../../stdio.js";
 import { interfaceAddresses } from "../../setup.js";
 import { type CountedBy, EntryCounts } from "./counted-by.js";
-import type { Extra, Format } from "./format.js";
+import type { Extra, Format } from "./entry-columns.js";
 import { terminalWidth } from "../../text/terminal.js";
 import { type EntryNames, ServiceSnapshot, type SnapshotOptions, type WantedService } from "./service-snapshot.js";
 import { isWatched, Output, Progress, ReaderGone } from "./output.js";
-import { EntryWriter } from "./rows.js";
+import { EntryWriter } from "./entry-writer.js";
 
 export interface CommonConntrackOptions extends SnapshotOptions {
   readonly output: Format;

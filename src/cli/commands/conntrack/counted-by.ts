@@ -1,9 +1,9 @@
 /** Counts entries per client, destination or service. */
-import { type Column, tableLines } from "../../text/table.js";
+import { type Column, tableLines } from "../../text/text-table.js";
 import { terminalWidth } from "../../text/terminal.js";
 import type { ConntrackEntry } from "../../../conntrack/table/conntrack-table.js";
 import type { EntryNames } from "./service-snapshot.js";
-import type { Format } from "./format.js";
+import type { Format } from "./entry-columns.js";
 
 export const COUNTED_BY = ["source", "destination", "service"] as const;
 export type CountedBy = (typeof COUNTED_BY)[number];

@@ -13,7 +13,7 @@ import { DaemonAnswers } from "../../answers/daemon-answers.js";
 import { UserError, writeError } from "../../stdio.js";
 import { programVersion } from "../../version.js";
 import { redactText, withoutSecrets } from "../../../base/redact.js";
-import { kernelJson, rulesetOf } from "./ruleset.js";
+import { kernelJson, rulesetOf } from "./kernel-ruleset.js";
 import { type ArchivedFile, tarOf } from "./tar.js";
 
 const SYSCTLS = [

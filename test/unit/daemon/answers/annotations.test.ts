@@ -1,8 +1,8 @@
 /** How `services` and the status page describe a service's annotations. */
 import { expect, test } from "vitest";
-import { servicesInPieces, describeService, type Listing } from "../../../../src/daemon/answers/services.js";
+import { servicesInPieces, describeService, type Listing } from "../../../../src/daemon/answers/listed-services.js";
 import { describeLines, SERVICE_COLUMNS } from "../../../../src/cli/text/service-text.js";
-import { tableLines } from "../../../../src/cli/text/table.js";
+import { tableLines } from "../../../../src/cli/text/text-table.js";
 import type { ServicePortStatus } from "../../../../src/observe/status-report.js";
 import { newModel, service, slice } from "../../model/objects.js";
 

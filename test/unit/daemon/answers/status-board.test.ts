@@ -2,7 +2,7 @@
 import { expect, test, vi } from "vitest";
 import { jsonParts } from "../../../../src/daemon/control/json-parts.js";
 import { describeLines, endpointLines, SERVICE_COLUMNS } from "../../../../src/cli/text/service-text.js";
-import { tableLines } from "../../../../src/cli/text/table.js";
+import { tableLines } from "../../../../src/cli/text/text-table.js";
 import { ServiceBoard } from "../../../../src/daemon/answers/service-board.js";
 import { StatusBoard, type StatusBoardOptions } from "../../../../src/daemon/answers/status-board.js";
 import type { EventList, ServiceList } from "../../../../src/observe/status-report.js";

@@ -5,7 +5,7 @@ import { NfProto, TraceType } from "../../../../src/netlink/constants.ts";
 import type { TraceEvent } from "../../../../src/netlink/kernel.ts";
 import { TraceChain, traceTable } from "../../../../src/tools/trace/trace-filter.ts";
 import type { TraceHeaders } from "../../../../src/tools/trace/trace-headers.ts";
-import { Refusals } from "../../../../src/tools/trace/refusals.ts";
+import { RefusalReplies } from "../../../../src/tools/trace/refusal-replies.ts";
 
 const CLIENT = "192.0.2.1";
 const POD = "10.244.0.5";
@@ -29,7 +29,7 @@ const last: TraceHeaders = {
   ...{ family: "ip", protocol: "tcp", source: CLIENT, sourcePort: 4711, destination: POD, destinationPort: 8080 },
 };
 const told = (event: TraceEvent, ctId?: number): string | undefined => {
-  const refusals = new Refusals();
+  const refusals = new RefusalReplies();
   refusals.add(event, 0);
   return refusals.of({ last, ctId });
 };
@@ -51,7 +51,7 @@ test("a message that a packet is too big is not a refusal", () => {
 });
 
 test("refusals are remembered for five seconds, at most the latest 512", () => {
-  const refusals = new Refusals();
+  const refusals = new RefusalReplies();
   refusals.add(reset(8080), 0);
   refusals.add(reset(1), 5001);
   expect(refusals.of({ last, ctId: undefined })).toBeUndefined();

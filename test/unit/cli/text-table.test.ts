@@ -1,6 +1,6 @@
 /** Tables and facts for people, on terminals of any width. */
 import { describe, expect, test } from "vitest";
-import { type Column, Table, tableLines } from "../../../src/cli/text/table.js";
+import { type Column, Table, tableLines } from "../../../src/cli/text/text-table.js";
 import { factLines, wrap } from "../../../src/cli/text/terminal.js";
 
 interface Row {

@@ -50,7 +50,7 @@ interface Refusable {
 }
 
 /** Remembers recent refusals. */
-export class Refusals {
+export class RefusalReplies {
   readonly #seen: Refusal[] = [];
 
   add(event: TraceEvent, now: number): void {

@@ -1,6 +1,6 @@
 import type { ConntrackEntry } from "../../../conntrack/table/conntrack-table.js";
-import { Table } from "../../text/table.js";
-import { entryColumns, type Extra, type Format, jsonOf } from "./format.js";
+import { Table } from "../../text/text-table.js";
+import { entryColumns, type Extra, type Format, jsonOf } from "./entry-columns.js";
 import type { Output } from "./output.js";
 import type { EntryNames } from "./service-snapshot.js";
 

@@ -1,6 +1,6 @@
 /** Formats entries for people and programs. Pure. */
 import { withPort } from "../../../base/ip.js";
-import type { Column } from "../../text/table.js";
+import type { Column } from "../../text/text-table.js";
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import { isTranslated } from "../../../conntrack/reconcile/stale-entries.js";
 import {
