@@ -230,7 +230,7 @@ test("a service with annotations is listed with them, and with the connections t
   expect((await ask("services", "default/web")).stdout).not.toMatch(/balance|limits|drain/);
 });
 
-longTest("top and services --watch exit when their reader ends", async () => {
+longTest("top, and status and services with --watch, exit when their reader ends", async () => {
   const until = async (command: string, change?: () => Promise<unknown>): Promise<number | null> => {
     const words = `exec "${process.execPath}" "${cluster.main}" ${command} --socket "${socket}"`;
     const shell = cluster.node.spawn(["sh", "-c", `(${words}) | head -n 1 >&2`], {
@@ -245,6 +245,9 @@ longTest("top and services --watch exit when their reader ends", async () => {
   expect(await until("top --count 1000 --interval 100ms")).toBe(0);
   const write = (services: readonly ServiceSpec[]): Promise<unknown> =>
     cluster.write(services.flatMap((service) => serviceObjects(cluster.lab, service)));
+  expect(await until("status --watch", () => cluster.lab.node.sysctl({ "net.ipv4.ip_forward": 0 }))).toBe(0);
+  await cluster.lab.node.sysctl({ "net.ipv4.ip_forward": 1 });
+  expect(await until("status --events --watch", () => cluster.lab.node.mustRun(["nft", "flush", "ruleset"]))).toBe(0);
   expect(await until("services --watch", () => write([web, shop, alike]))).toBe(0);
   await write([web, empty, shop, alike]);
 });

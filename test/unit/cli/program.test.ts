@@ -51,6 +51,11 @@ describe("the command line", () => {
     for (const word of words) expect(printed.out).toContain(word);
   });
 
+  it("the command version prints the version, like the flag", async () => {
+    expect(await main(["version"])).toBe(0);
+    expect(printed.out).toMatch(/^\d+\.\d+\.\d+/);
+  });
+
   it("help lists commands, and then the flags that people use", async () => {
     expect(await main(["--help"])).toBe(0);
     expect(printed.out.indexOf("\n  run ")).toBeGreaterThan(0);
