@@ -1,7 +1,7 @@
 /** Prints the connections of a trace as lines, in order, as fast as the reader takes them. */
 import { counted } from "../../base/counted.js";
 import { serviceText } from "../../observe/status-report.js";
-import { connectionText, outcomeOf, type PacketNames } from "../../tools/trace/connection-text.js";
+import { outcomeLine, outcomeOf, type PacketNames } from "../../tools/trace/outcome-line.js";
 import { isDropped, type TracedPacket, type TraceTotals } from "../../tools/trace/traced-packet.js";
 import { Output, type OutputStream, ReaderGone } from "./conntrack/output.js";
 import type { TraceOptions } from "../options.js";
@@ -133,7 +133,7 @@ export class TracePrinter {
     const { at, ...rest } = packet;
     const line =
       this.#options.output === "text"
-        ? connectionText(packet, names, this.#options.width)
+        ? outcomeLine(packet, names, this.#options.width)
         : JSON.stringify({
             ...LINE,
             time: new Date(at).toISOString(),

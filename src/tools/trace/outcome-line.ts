@@ -15,7 +15,7 @@ export interface PacketNames {
 const DETAILS = ["interfaces", "rule", "ms", "address", "node", "masquerading", "service", "time", "port"] as const;
 
 /** @param width maximum length. The parts that matter most may exceed it. Undefined: nothing is omitted. */
-export function connectionText(traced: TracedPacket, names: PacketNames, width = Infinity): string {
+export function outcomeLine(traced: TracedPacket, names: PacketNames, width = Infinity): string {
   let line = "";
   for (let omitted = 0; omitted <= DETAILS.length; omitted++) {
     line = printable(lineWith(traced, names, new Set<string>(DETAILS.slice(omitted))));

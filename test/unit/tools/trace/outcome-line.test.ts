@@ -1,6 +1,6 @@
 /** Lines of `trace`: complete in a pipe, and within the width of a terminal without the details that matter least. */
 import { expect, test } from "vitest";
-import { connectionText, type PacketNames } from "../../../../src/tools/trace/connection-text.ts";
+import { outcomeLine, type PacketNames } from "../../../../src/tools/trace/outcome-line.ts";
 import type { TracedPacket } from "../../../../src/tools/trace/traced-packet.ts";
 import { PORT_STATUS } from "../../observe/port-status.ts";
 
@@ -43,7 +43,7 @@ test.each([
   [80, "tcp 198.51.100.10:41532 → 203.0.113.80:80 → web-7d4b9c6d5f-kx2vq:8080, answered"],
   [20, "tcp 198.51.100.10 → 203.0.113.80:80 → web-7d4b9c6d5f-kx2vq:8080, answered"],
 ])("width %s", (width, line) => {
-  expect(connectionText(answered, names, width)).toBe(line);
+  expect(outcomeLine(answered, names, width)).toBe(line);
 });
 
 test.each<[Partial<TracedPacket>, string, string]>([
@@ -76,6 +76,6 @@ test.each<[Partial<TracedPacket>, string, string]>([
   ],
   [{ verdict: "unknown" }, "outcome unknown: messages are missing", "outcome unknown: messages are missing"],
 ])("the outcome is last and never cut: %j", (more, full, short) => {
-  expect(connectionText({ ...untranslated, ...more }, names).endsWith(`, ${full}`)).toBe(true);
-  expect(connectionText({ ...untranslated, ...more }, names, 80).endsWith(`, ${short}`)).toBe(true);
+  expect(outcomeLine({ ...untranslated, ...more }, names).endsWith(`, ${full}`)).toBe(true);
+  expect(outcomeLine({ ...untranslated, ...more }, names, 80).endsWith(`, ${short}`)).toBe(true);
 });
