@@ -26,6 +26,8 @@ export async function readRefusals(kernel: Pick<Kernel, "sets" | "elements">, fa
     const key = unpackRefusal(batch.bytes.subarray(at, at + batch.keyLen), family);
     if (key === undefined) return [];
     const number = (offset: number): number => Number(view.getBigUint64(at + offset, LITTLE_ENDIAN));
-    return [{ ...key, count: number(counter), agoMs: Math.max(0, number(timeout) - number(expiration)) }];
+    const count = number(counter);
+    // Linux 5.10 does not count in elements that packets add.
+    return count === 0 ? [] : [{ ...key, count, agoMs: Math.max(0, number(timeout) - number(expiration)) }];
   });
 }

@@ -9,6 +9,8 @@ const SINCE = {
   destroy: [6, 3],
   /** NFT_TABLE_F_OWNER. Before, an unknown flag gives EINVAL, later EOPNOTSUPP. */
   owner: [5, 12],
+  /** An element that packets add to a set with counters counts them; before, it does not. */
+  countsAdded: [5, 12],
   /** An element that matches all keys without an element (NFT_SET_ELEM_CATCHALL); before, EINVAL. */
   catchAll: [5, 13],
   /** The expression `last`. */
