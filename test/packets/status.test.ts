@@ -148,6 +148,8 @@ test("services are named in the same ways by every command", async () => {
       else expect([code, stderr, stdout]).toEqual([0, "", expect.stringContaining("default/web")]);
     }
   }
+  expect((await ask("top", "-n", "nope")).stderr).toContain("no service of namespace nope is served");
+  expect((await ask("explain", "udp", "alike")).stderr).toContain("it has 30004/TCP over IPv4");
   const { stdout } = await ask("services", "web:tcp", "default/shop:tcp");
   expect(stdout).toContain("default/web:tcp 80/TCP IPv4: active");
   expect(stdout).toContain("default/shop:tcp 80/TCP IPv6: active");

@@ -63,8 +63,8 @@ async function packetsOf(
     return [[transport, ...(source === undefined ? [] : [source]), withPort(vip, item.port)]];
   });
   if (packets.length > 0) return packets;
-  const families = new Set(items.map(({ family }) => FAMILY_NAMES[family]));
-  throw new UserError(`${last} has no address for such a packet: it is served over ${[...families].join(" and ")}`);
+  const ports = new Set(items.map((item) => `${item.port}/${item.protocol} over ${FAMILY_NAMES[item.family]}`));
+  throw new UserError(`${last} has no address for such a packet; it has ${[...ports].join(", ")}`);
 }
 
 function sourcesOf(answers: DaemonAnswers, kernel: NftKernel): Sources {

@@ -57,7 +57,7 @@ export async function topCommand(words: readonly string[], options: TopOptions):
       const rows = topRows(list, words.length === 0 ? namespace : undefined);
       if (rows === undefined) {
         screen?.close();
-        writeError(notCounted(words, list));
+        writeError(notCounted(words, namespace, list));
         return 1;
       }
       const sample = {
@@ -79,11 +79,14 @@ export async function topCommand(words: readonly string[], options: TopOptions):
   }
 }
 
-function notCounted(words: readonly string[], { items }: ServiceList): string {
+function notCounted(words: readonly string[], namespace: string | undefined, { items }: ServiceList): string {
+  if (namespace !== undefined && !items.some((item) => item.namespace === namespace)) {
+    return `no service of namespace ${namespace} is served`;
+  }
   if (items.every(({ connections }) => connections === undefined)) {
     return "connections are not counted, because the daemon was started with --service-counters=off or Linux is older than 5.7";
   }
-  return `${words.join(", ") || "no namespace of this name"} has no endpoints, or their connections are not counted; to count them, start the daemon with --service-counters=endpoint`;
+  return `${words.join(", ")} has no endpoints, or their connections are not counted; to count them, start the daemon with --service-counters=endpoint`;
 }
 
 /** Returns undefined if nothing is counted. @param namespace of the services. Default: all namespaces. */
