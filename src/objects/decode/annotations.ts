@@ -19,20 +19,12 @@ const NAMES = [
 ] as const;
 type AnnotationName = (typeof NAMES)[number];
 
-interface AnnotationField {
-  readonly key: string;
-  /** In problems. */
-  readonly path: string;
+/** An annotation's key, and its path in problems. */
+export function annotationField(name: AnnotationName): { readonly key: string; readonly path: string } {
+  return fieldOf(PREFIX + name);
 }
 
-/** Made once, because they are read for every Service. */
-const FIELDS: ReadonlyMap<string, AnnotationField> = new Map(NAMES.map((name) => [name, fieldOf(PREFIX + name)]));
-
-export function annotationField(name: AnnotationName): AnnotationField {
-  return FIELDS.get(name)!;
-}
-
-function fieldOf(key: string): AnnotationField {
+function fieldOf(key: string): { readonly key: string; readonly path: string } {
   return { key, path: `metadata.annotations["${key}"]` };
 }
 

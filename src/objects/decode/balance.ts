@@ -1,5 +1,5 @@
 /** Annotations that control how a service's connections are spread. An invalid value is reported, and has no effect. */
-import type { Fields } from "../../base/unknown.js";
+import { type Fields, isFields } from "../../base/unknown.js";
 import { parseAddress } from "../../base/ip.js";
 import { type Balance, BALANCE_KEYS, MAX_WEIGHT, SLOT_COUNTS, type Weights } from "../balance.js";
 import { annotationChoice, annotationField, notText } from "./annotations.js";
@@ -12,7 +12,9 @@ const WEIGHTS = "weights";
 const MODES = ["random", "consistent"] as const;
 
 /** Returns undefined if the choice is random and all endpoints are alike. */
-export function readBalance(annotations: Fields, hasAffinity: boolean, problems: FieldProblems): Balance | undefined {
+export function readBalance(metadata: Fields, hasAffinity: boolean, problems: FieldProblems): Balance | undefined {
+  const annotations = metadata["annotations"];
+  if (!isFields(annotations)) return undefined;
   const weights = readWeights(annotations[annotationField(WEIGHTS).key], problems);
   const consistent = annotationChoice(annotations, BALANCE, MODES, problems) === "consistent";
   // Always read these, to report invalid values.

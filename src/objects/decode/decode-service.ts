@@ -1,7 +1,7 @@
 /** Decodes a Service into its record, and fills in the API server's defaults. */
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { familyOf, type IpFamily, mergePrefixes, type Prefix, specialKindOf } from "../../base/ip.js";
-import type { Pieces } from "../../base/time-slice.js";
+import { inPieces, type Pieces } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../records.js";
 import { annotationField, annotationNumber, notText, reportUnknown } from "./annotations.js";
@@ -15,7 +15,6 @@ import {
   creationTimeOf,
   cut,
   type DecodeOptions,
-  eachObject,
   type FieldProblems,
   fieldsOf,
   listOf,
@@ -75,12 +74,26 @@ export function* decodeService(
   // Like kube-proxy's ExternalPolicyLocal: node ports or status that type ClusterIP should not have do not count.
   const listed = spec["externalIPs"];
   const reachable = type !== "ClusterIP" || (Array.isArray(listed) && listed.length > 0);
-  const internalLocal = isLocal(spec, "internalTrafficPolicy", problems);
-  const externalLocal = isLocal(spec, "externalTrafficPolicy", problems);
+  const internalPolicy = choiceOf(
+    spec["internalTrafficPolicy"],
+    POLICIES,
+    "Cluster",
+    "spec.internalTrafficPolicy",
+    problems,
+    "Local",
+  );
+  const externalPolicy = choiceOf(
+    spec["externalTrafficPolicy"],
+    POLICIES,
+    "Cluster",
+    "spec.externalTrafficPolicy",
+    problems,
+    "Local",
+  );
   const affinitySeconds = readAffinity(spec, problems);
-  const annotations = fieldsOf(metadata["annotations"], "metadata.annotations", problems);
-  const drainSeconds = annotationNumber(annotations, "drain-seconds", MAX_DRAIN_SECONDS, problems);
-  reportUnknown(annotations, problems);
+  const drainSeconds = readDrain(metadata, problems);
+  const { annotations } = metadata;
+  if (isFields(annotations)) reportUnknown(annotations, problems);
   return {
     name,
     uid: textOf(metadata["uid"], "metadata.uid", problems),
@@ -88,15 +101,15 @@ export function* decodeService(
     ports,
     ip,
     ip6,
-    internalPolicyLocal: internalLocal,
-    externalPolicyLocal: externalLocal && reachable,
+    internalPolicyLocal: internalPolicy === "Local",
+    externalPolicyLocal: externalPolicy === "Local" && reachable,
     affinitySeconds,
-    limits: readLimits(annotations, problems),
-    balance: readBalance(annotations, affinitySeconds > 0, problems),
-    resetRemovedEndpoints: readReset(annotations, drainSeconds, problems),
+    limits: readLimits(metadata, problems),
+    balance: readBalance(metadata, affinitySeconds > 0, problems),
+    resetRemovedEndpoints: readReset(metadata, drainSeconds, problems),
     drainSeconds,
     healthCheckPort:
-      type === "LoadBalancer" && externalLocal
+      type === "LoadBalancer" && externalPolicy === "Local"
         ? portOf(spec["healthCheckNodePort"], "spec.healthCheckNodePort", problems)
         : 0,
   };
@@ -111,7 +124,9 @@ function readable(metadata: Fields, name: "labels" | "annotations", problems: Fi
 }
 
 /** Annotations are text. A value other than "true" or "false" is reported, and resets nothing. */
-function readReset(annotations: Fields, drainSeconds: number, problems: FieldProblems): boolean {
+function readReset(metadata: Fields, drainSeconds: number, problems: FieldProblems): boolean {
+  const annotations = metadata["annotations"];
+  if (!isFields(annotations)) return false;
   const value = annotations[RESET_ANNOTATION.key];
   if (value === "false" && drainSeconds > 0) {
     problems.refuse(RESET_ANNOTATION.path, `"false" is ignored: ${DRAIN_ANNOTATION.key} implies "true"`);
@@ -122,13 +137,9 @@ function readReset(annotations: Fields, drainSeconds: number, problems: FieldPro
   return false;
 }
 
-/** Whether a traffic policy is Local. An invalid value counts as Local, which restricts access more. */
-function isLocal(
-  spec: Fields,
-  name: "internalTrafficPolicy" | "externalTrafficPolicy",
-  problems: FieldProblems,
-): boolean {
-  return choiceOf(spec[name], POLICIES, "Cluster", `spec.${name}`, problems, "Local") === "Local";
+function readDrain(metadata: Fields, problems: FieldProblems): number {
+  const annotations = metadata["annotations"];
+  return isFields(annotations) ? annotationNumber(annotations, "drain-seconds", MAX_DRAIN_SECONDS, problems) : 0;
 }
 
 type ClusterIPs = Record<IpFamily, string | undefined>;
@@ -178,10 +189,16 @@ function* readPorts(
   const ports = sized<ServicePortRecord>(items.length);
   const known: KnownPorts = { names: new KnownValues(), ports: new KnownValues(), nodePorts: new KnownValues() };
   let count = 0;
-  yield* eachObject(items, "spec.ports", problems, (item) => {
-    const port = readPort(item, known, options, problems);
-    if (port !== undefined) ports[count++] = port;
+  yield* inPieces(items.length, (from, to) => {
+    for (let i = from; i < to; i++) {
+      const item = items[i];
+      problems.enter("spec.ports", i);
+      const port = isFields(item) ? readPort(item, known, options, problems) : undefined;
+      if (port !== undefined) ports[count++] = port;
+      else if (!isFields(item)) problems.report("", `${show(item)} is not an object`);
+    }
   });
+  problems.leave();
   cut(ports, count);
   return ports;
 }

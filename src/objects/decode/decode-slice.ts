@@ -1,7 +1,7 @@
 /** Decodes an EndpointSlice into its record: parallel arrays, one entry per endpoint. */
 import { familyNamed } from "../../base/ip-families.js";
 import type { IpFamily } from "../../base/ip.js";
-import type { Pieces } from "../../base/time-slice.js";
+import { inPieces, type Pieces } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import { type Hints, NO_HINTS, preferred, READY, SERVING, TERMINATING } from "../endpoint-state.js";
 import { EndpointList, readAddress, specialEndpoint, wordsOf } from "../endpoint-list.js";
@@ -11,7 +11,6 @@ import {
   booleanOf,
   cut,
   type DecodeOptions,
-  eachObject,
   type FieldProblems,
   fieldsOf,
   listOf,
@@ -89,15 +88,25 @@ function* readSlicePorts(
   const ports = sized<SlicePort>(items.length);
   const known = new KnownValues();
   let count = 0;
-  yield* eachObject(items, "ports", problems, (item) => {
-    const protocol = protocolOf(item["protocol"], problems);
-    // A port without a number means "all ports" to other programs. A packet needs a number.
-    const port = portOf(item["port"], ".port", problems);
-    if (protocol === undefined || port === 0) return;
-    const name = intern(textOf(item["name"], ".name", problems));
-    // The API server allows no two ports with the same name and protocol. Given such a slice, kube-proxy uses both.
-    if (known.add(protocol, `${port} ${name}`)) ports[count++] = { name, protocol, port };
+  yield* inPieces(items.length, (from, to) => {
+    for (let i = from; i < to; i++) {
+      const item = items[i];
+      problems.enter("ports", i);
+      if (!isFields(item)) {
+        problems.report("", `${show(item)} is not an object`);
+        continue;
+      }
+      const protocol = protocolOf(item["protocol"], problems);
+      // A port without a number means "all ports" to other programs. A packet needs a number.
+      const port = portOf(item["port"], ".port", problems);
+      if (protocol === undefined || port === 0) continue;
+      const name = intern(textOf(item["name"], ".name", problems));
+      // The API server allows no two ports with the same name and protocol. Given such a slice, kube-proxy uses both.
+      if (!known.add(protocol, `${port} ${name}`)) continue;
+      ports[count++] = { name, protocol, port };
+    }
   });
+  problems.leave();
   cut(ports, count);
   return ports;
 }
@@ -122,30 +131,39 @@ function* readEndpoints(
   details.begin(items.length);
   // Up to this length, searching the list is faster than a map.
   const seen = items.length > 16 ? new Map<number | string, number>() : undefined;
-  yield* eachObject(items, "endpoints", problems, (item) => {
-    // Write the address after the existing ones. It stays there unless it is already among them.
-    if (!readEndpointAddress(item, family, words, count * width, problems)) return;
-    const node = textOf(item["nodeName"], ".nodeName", problems);
-    const state = readConditions(item, problems);
-    const zone = item["zone"] === undefined ? "" : textOf(item["zone"], ".zone", problems);
-    const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], intern, problems);
-    const id = seen && addressId(words, count * width, width);
-    let at = seen === undefined ? positionOf(words, count, width) : (seen.get(id ?? 0) ?? -1);
-    if (at < 0) {
-      at = count++;
-      seen?.set(id ?? 0, at);
-    } else if (!preferred(state, states[at] ?? 0)) {
-      return;
+  yield* inPieces(items.length, (from, to) => {
+    for (let i = from; i < to; i++) {
+      const item = items[i];
+      problems.enter("endpoints", i);
+      if (!isFields(item)) {
+        problems.report("", `${show(item)} is not an object`);
+        continue;
+      }
+      // Write the address after the existing ones. It stays there unless it is already among them.
+      if (!readEndpointAddress(item, family, words, count * width, problems)) continue;
+      const node = textOf(item["nodeName"], ".nodeName", problems);
+      const state = readConditions(item, problems);
+      const zone = item["zone"] === undefined ? "" : textOf(item["zone"], ".zone", problems);
+      const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], intern, problems);
+      const id = seen && addressId(words, count * width, width);
+      let at = seen === undefined ? positionOf(words, count, width) : (seen.get(id ?? 0) ?? -1);
+      if (at < 0) {
+        at = count++;
+        seen?.set(id ?? 0, at);
+      } else if (!preferred(state, states[at] ?? 0)) {
+        continue;
+      }
+      states[at] = state;
+      pods[at + 1] = podOf(item["targetRef"], namespace);
+      details.place(at, node, zone);
+      const local = node === nodeName;
+      if (local) locals ??= items.map(() => false);
+      if (locals !== undefined) locals[at] = local;
+      if (hint !== NO_HINTS) hints ??= items.map(() => NO_HINTS);
+      if (hints !== undefined) hints[at] = hint;
     }
-    states[at] = state;
-    pods[at + 1] = podOf(item["targetRef"], namespace);
-    details.place(at, node, zone);
-    const local = node === nodeName;
-    if (local) locals ??= items.map(() => false);
-    if (locals !== undefined) locals[at] = local;
-    if (hint !== NO_HINTS) hints ??= items.map(() => NO_HINTS);
-    if (hints !== undefined) hints[at] = hint;
   });
+  problems.leave();
   cut(words, count * width);
   cut(pods, count + 1);
   if (hints !== undefined) cut(hints, count);

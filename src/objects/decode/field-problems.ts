@@ -5,7 +5,6 @@
 import { counted } from "../../base/counted.js";
 import { parseAddress, parseCIDR, type Prefix } from "../../base/ip.js";
 import { type Protocol, PROTOCOLS } from "../../base/protocols.js";
-import { inPieces, type Pieces } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { DetailPacker } from "../endpoint-details.js";
 
@@ -136,24 +135,6 @@ export function listOf(value: unknown, field: string, problems: FieldProblems): 
   if (Array.isArray(value)) return value as readonly unknown[];
   problems.report(field, `${show(value)} is not a list`);
   return NO_ITEMS;
-}
-
-/** Passes on each object of a list, in pieces. Anything else in it is reported. `path` must be the list's. */
-export function* eachObject(
-  items: readonly unknown[],
-  path: string,
-  problems: FieldProblems,
-  read: (item: Fields) => void,
-): Pieces<void> {
-  yield* inPieces(items.length, (from, to) => {
-    for (let i = from; i < to; i++) {
-      const item = items[i];
-      problems.enter(path, i);
-      if (isFields(item)) read(item);
-      else problems.report("", `${show(item)} is not an object`);
-    }
-  });
-  problems.leave();
 }
 
 /** A string. Absent and null yield "", and so does anything else, with a report. */

@@ -2,7 +2,7 @@
  * Annotations that limit a service's connections. An invalid value is reported, and sets the strictest limit: it must not
  * restrict access less than it was meant to.
  */
-import type { Fields } from "../../base/unknown.js";
+import { type Fields, isFields } from "../../base/unknown.js";
 import { LIMIT_ACTIONS, type Limits, MAX_LIMIT, type Rate, RATE_UNITS } from "../connection-limits.js";
 import { annotationChoice, annotationField, annotationNumber, notText } from "./annotations.js";
 import { type FieldProblems, show } from "./field-problems.js";
@@ -14,7 +14,9 @@ const ACTION = "over-limit";
 const STRICTEST = 1;
 const STRICTEST_RATE: Rate = { count: 1, per: "hour", burst: 1 };
 
-export function readLimits(annotations: Fields, problems: FieldProblems): Limits | undefined {
+export function readLimits(metadata: Fields, problems: FieldProblems): Limits | undefined {
+  const annotations = metadata["annotations"];
+  if (!isFields(annotations)) return undefined;
   const connections = annotationNumber(annotations, CONNECTIONS, MAX_LIMIT, problems, STRICTEST);
   const clientConnections = annotationNumber(annotations, CLIENT_CONNECTIONS, MAX_LIMIT, problems, STRICTEST);
   const rate = readRate(annotations, problems);
