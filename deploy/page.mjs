@@ -13,7 +13,8 @@ const source = path.resolve(import.meta.dirname, "../src/daemon/page");
 /** Writes the page to a file, and creates the file's directory. */
 export async function writePage(target) {
   const bundle = await rolldown({
-    input: path.join(source, "browser", "page.ts"),
+    input: path.join(source, "browser", "page.tsx"),
+    tsconfig: path.join(source, "browser", "tsconfig.json"),
     onLog: (level, log) => {
       if (level === "warn") throw new Error(log.message);
     },

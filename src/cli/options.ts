@@ -64,6 +64,10 @@ export interface HandoverOptions {
   readonly logLevel: LogLevel;
 }
 
+export interface PageOptions {
+  readonly socket?: string;
+}
+
 export interface DiagnoseOptions {
   /** Path, or "-" for stdout. Default: a name with host and time, in the working directory. */
   readonly output?: string;

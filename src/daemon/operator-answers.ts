@@ -1,6 +1,6 @@
 /** Answers to operators: in the log on a signal, on the control socket, and on the status page. */
 import { servesLocalhost } from "../config/node-port-addresses.js";
-import type { IpFamily } from "../base/ip.js";
+import { type IpFamily, withPort } from "../base/ip.js";
 import { countKernelEntries } from "./answers/kernel-entries.js";
 import { NodeWatch } from "../migration/preflight/node-inspection.js";
 import { ControlServer, NotReady, type Route } from "./control/control-server.js";
@@ -21,6 +21,7 @@ import { registerConnectionMetrics } from "../observe/connection-metrics.js";
 import { registerLocalhostMetrics } from "../observe/localhost-metrics.js";
 import { type HttpHandler, parseListenAddress } from "../observe/http-server.js";
 import type { Listener } from "../observe/listeners.js";
+import { PageFeed } from "./page/page-feed.js";
 import { statusPage } from "./page/status-page.js";
 import { WriteHistory } from "./page/write-history.js";
 import type { Proxier } from "../proxier/proxier.js";
@@ -49,6 +50,12 @@ const NOTHING_WRITTEN = "it has written no rules since startup (`nft-proxier sta
 export function showsPage({ config, node, statusPage: asked }: DaemonOptions): boolean {
   if (node === undefined || config.metricsBindAddress === "") return false;
   return asked ?? isLoopback(parseListenAddress(config.metricsBindAddress).host);
+}
+
+function urlOfPage(options: DaemonOptions): string | undefined {
+  if (!showsPage(options)) return undefined;
+  const { host, port } = parseListenAddress(options.config.metricsBindAddress);
+  return `http://${withPort(host === "::" ? "127.0.0.1" : host, port)}/status`;
 }
 
 export class OperatorAnswers {
@@ -126,6 +133,7 @@ export class OperatorAnswers {
       kernelEntries: (family) => countKernelEntries(kernel, family),
       failingServices: () => failing.problems(),
       missingFeatures: () => this.#missingFeatures(),
+      page: urlOfPage(this.#options),
       api: cluster && (() => apiStatus(cluster)),
       ignoredInManifests: manifests && (() => manifests.problems().length),
     });
@@ -139,6 +147,9 @@ export class OperatorAnswers {
     const { kernel } = this.#options;
     const history = new WriteHistory();
     this.#parts.proxier.observe(history);
+    const { listed } = services;
+    const feed = new PageFeed({ answers: this.#route, services: listed, history });
+    this.#parts.proxier.observe(feed);
     const { ownerOf, services: all } = services.sources;
     const sources: Sources = {
       ownerOf: (to) => (this.board.writtenNothing ? Promise.resolve(undefined) : ownerOf(to)),
@@ -149,7 +160,7 @@ export class OperatorAnswers {
     };
     const explain = async (words: readonly string[]): Promise<string> =>
       reportText(await reportOn(packetOf(words, ""), kernel, sources));
-    return statusPage({ answers: this.#route, history, explain });
+    return statusPage({ answers: this.#route, services: listed, feed, explain });
   }
 
   /** Counts services' connections, for metrics and answers. */

@@ -295,6 +295,8 @@ export interface StatusReport {
   readonly conntrack?: ConntrackFill;
   /** Absent if no other program's rules affect services' packets. */
   readonly firewalls?: FirewallStatus;
+  /** URL of the status page on this node. Absent if none is served. */
+  readonly page?: string;
   /** Features that this kernel lacks, with the consequences; empty if it lacks none. */
   readonly missingFeatures: readonly string[];
   /** Number of objects and fields that cannot be served. */

@@ -1,6 +1,7 @@
 /** Reads the kernel's counters of connections and refusals on request, at most once a second. */
 import type { IpFamily } from "../base/ip.js";
 import { type ConnectionCounts, NOT_COUNTED } from "../ruleset/connection-counts.js";
+import type { ServiceAddress } from "../model/service-address.js";
 import type { FamilyRuleset } from "../ruleset/family-ruleset.js";
 import type { Clock, Table } from "../table/table-exports.js";
 import type { Refusal } from "./refusal-readings.js";
@@ -11,7 +12,7 @@ export interface CountingFamily {
   readonly family: IpFamily;
   readonly ready: boolean;
   readonly table: Pick<Table, "readCounters">;
-  readonly ruleset: Pick<FamilyRuleset, "connections">;
+  readonly ruleset: Pick<FamilyRuleset, "connections" | "busyAddresses">;
 }
 
 export class ConnectionReadings {
@@ -22,6 +23,8 @@ export class ConnectionReadings {
   #intervalMs: number | undefined;
   #reading: Promise<void> | undefined;
   readonly #readRefusals: (family: IpFamily) => Promise<readonly Refusal[]>;
+  /** Called after each reading. */
+  onRead: (() => void) | undefined;
   readonly #refusals = new Map<IpFamily, readonly Refusal[]>();
 
   constructor(
@@ -60,6 +63,15 @@ export class ConnectionReadings {
     return counting?.ready === true ? counting.ruleset.connections(service) : NOT_COUNTED;
   }
 
+  /** Calls `visit` with each address that got connections between the last two readings, or a refusal within the last hour. */
+  forEachBusy(visit: (address: ServiceAddress) => void): void {
+    for (const { family, ready, ruleset } of this.#families) {
+      if (!ready) continue;
+      for (const address of ruleset.busyAddresses()) visit(address);
+      for (const refusal of this.refusals(family)) if (refusal.reason !== "endpoint") visit(refusal);
+    }
+  }
+
   async #read(): Promise<void> {
     const at = this.#clock.now();
     await Promise.all([
@@ -68,5 +80,6 @@ export class ConnectionReadings {
     ]);
     this.#intervalMs = this.#at === undefined ? undefined : at - this.#at;
     this.#at = at;
+    this.onRead?.();
   }
 }

@@ -5,7 +5,9 @@
  * it count instead, because each packet is found in only one of them.
  */
 import type { EndpointList } from "../objects/endpoint-list.js";
-import { type KeyPacker, packNumber } from "./key-packer.js";
+import type { IpFamily } from "../base/ip.js";
+import type { ServiceAddress } from "../model/service-address.js";
+import { type KeyPacker, packNumber, unpackServiceKey } from "./key-packer.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { forEachAddress, placesOf } from "./service-expander.js";
@@ -22,6 +24,23 @@ export interface ConnectionCounts {
 }
 
 export const NOT_COUNTED: ConnectionCounts = { ofPort: () => undefined, ofEndpoints: () => undefined };
+
+const COUNTING = [
+  ...["services", "servicesCluster", "servicesLocal"],
+  ...["nodePorts", "nodePortsCluster", "nodePortsLocal"],
+] as readonly (keyof ElementSets & (`services${string}` | `nodePorts${string}`))[];
+
+/** Returns the addresses that got connections between the last two readings, some of them more than once. */
+export function busyAddresses(family: IpFamily, sets: ElementSets): ServiceAddress[] {
+  const found: ServiceAddress[] = [];
+  for (const role of COUNTING) {
+    sets[role].forEachGrown((key) => {
+      const address = unpackServiceKey(key, family);
+      if (address !== undefined) found.push(address);
+    });
+  }
+  return found;
+}
 
 export function connectionsOf(
   { view }: ServicePortState,

@@ -8,7 +8,13 @@ import type { EndpointList } from "../objects/endpoint-list.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { FaultyObject, TableDeclarations } from "../table/table-exports.js";
-import { type ConnectionCounts, connectionsOf, connectionsOfEndpoints, NOT_COUNTED } from "./connection-counts.js";
+import {
+  busyAddresses,
+  type ConnectionCounts,
+  connectionsOf,
+  connectionsOfEndpoints,
+  NOT_COUNTED,
+} from "./connection-counts.js";
 import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limit-chains.js";
 import { AffinityNumbers } from "./affinity-numbers.js";
@@ -470,6 +476,11 @@ export class FamilyRuleset {
       };
     const ofEndpoints = this.#counters === "endpoint" ? asked(connectionsOfEndpoints) : NOT_COUNTED.ofEndpoints;
     return { ofPort: asked(connectionsOf), ofEndpoints };
+  }
+
+  /** Addresses that got connections between the last two readings of the table's counters, some of them more than once. */
+  busyAddresses(): readonly ServiceAddress[] {
+    return this.#counters === "off" ? [] : busyAddresses(this.family, this.#sets);
   }
 
   /** Declares chains that later changes need, while they are cheap for the kernel. Call it before each write. */

@@ -263,6 +263,14 @@ test("status names the last process that changed the table", async () => {
   expect((await ask("status", "--events")).stdout).toMatch(/warning +nft \(pid \d+.*\) deleted the IPv4 table/);
 });
 
+test("page says why there is no page, and what to do", async () => {
+  const { code, stderr } = await ask("page");
+  expect([code, stderr]).toEqual([
+    1,
+    "nft-proxier: the daemon serves no status page. Start it without `run`, with metricsBindAddress on loopback or with --status-page\n",
+  ]);
+});
+
 test("another user is refused", async () => {
   // The user may read everything, because the program may be in a directory that other users cannot enter.
   const reads = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"];

@@ -1,11 +1,14 @@
 /** A headless Chromium in a network namespace, driven over its pipe (the DevTools protocol, a JSON object and a NUL at a time). */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { Readable, Writable } from "node:stream";
 import type { Namespace } from "../lab/namespace.ts";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /** Installed by Debian's package. */
 const CHROMIUM = "/usr/bin/chromium";
@@ -98,6 +101,25 @@ export class Browser {
       }
     };`;
     await this.send("Page.addScriptToEvaluateOnNewDocument", { source });
+  }
+
+  /** Records in `window.firstAt` of later pages when an element first exists, in ms since the navigation. */
+  async recordFirst(selector: string): Promise<void> {
+    const source = `new MutationObserver((_, observer) => {
+      if (document.querySelector(${JSON.stringify(selector)}) === null) return;
+      window.firstAt = performance.now();
+      observer.disconnect();
+    }).observe(document, { childList: true, subtree: true });`;
+    await this.send("Page.addScriptToEvaluateOnNewDocument", { source });
+  }
+
+  /** Returns the serious findings of axe-core about the document as it is. */
+  async violations(): Promise<readonly string[]> {
+    await this.evaluate(`${AXE}; undefined`);
+    return this.evaluate(`axe.run().then(({ violations }) => violations
+      .filter(({ impact }) => impact === "serious" || impact === "critical")
+      .slice(0, 3)
+      .map(({ id, nodes }) => id + ": " + nodes.slice(0, 3).map(({ html, failureSummary }) => html.slice(0, 200) + " " + failureSummary).join(" | ")))`);
   }
 
   async goTo(url: string): Promise<void> {

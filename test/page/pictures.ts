@@ -33,6 +33,8 @@ const WIDTH = 1280;
 const SCALE = 2;
 /** Percent. With this, letters are sharp and the file stays below 250 kB. */
 const QUALITY = 60;
+/** Number of samples in the charts; the daemon takes one in two seconds. */
+const SAMPLES = 10;
 /** Number of pictures of which two must be the same. */
 const MOST_PICTURES = 10;
 
@@ -170,9 +172,8 @@ async function show(browser: Browser, packet: string): Promise<void> {
     await browser.goTo(`http://127.0.0.1:${PORT}/status`);
     if (!(await browser.evaluate<string>("document.title")).includes("nft-proxier")) throw new Error("no status page");
   });
-  // The IPv4 row is the first one, and the load uses IPv4.
-  const row = `[...document.querySelectorAll("#rows .row")].find((row) => row.innerText.includes("demo/web:http"))`;
-  await becomes(`/\\(\\d+\\/s\\)/.test(${row}?.innerText)`, true);
+  const row = `document.querySelector('[data-row="demo/web:http"]')`;
+  await becomes(`/^[1-9]/.test(${row}?.cells[3]?.innerText.trim())`, true);
   await browser.evaluate(`${row}.click()`);
   await browser.evaluate(
     `document.querySelector("#packet").value = ${JSON.stringify(packet)}; document.querySelector("#explain").requestSubmit()`,
@@ -180,7 +181,12 @@ async function show(browser: Browser, packet: string): Promise<void> {
   await becomes(`document.querySelector("#explanation").innerText.includes("demo/web:http")`, true);
   await becomes(`document.querySelectorAll("#detail .share").length`, 6);
   await becomes(`document.querySelector("#health").innerText`, "healthy");
-  const cut =
-    "[...document.querySelectorAll('body *')].filter((one) => one.scrollWidth > one.clientWidth && one.clientWidth > 0)";
+  // Charts with several samples show more.
+  await becomes(
+    `document.querySelector(".charts polyline").getAttribute("points").split(" ").length > ${SAMPLES}`,
+    true,
+  );
+  const cut = `[...document.querySelectorAll('#page *:not(.unseen, svg *)')].filter((one) => one.scrollWidth > one.clientWidth + 1
+    && one.clientWidth > 0 && getComputedStyle(one).overflowX !== "auto")`;
   await becomes(`${cut}.map((one) => one.innerText)`, []);
 }

@@ -15,7 +15,7 @@ import { messagesOf } from "./messages.ts";
 import { sentenceWords } from "./sentence-words.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../..");
-const FILES = ["*.md", "{deploy,docs,examples,native,src,test}/**/*.{ts,mjs,cc,h,hpp,md}"];
+const FILES = ["*.md", "{deploy,docs,examples,native,src,test}/**/*.{ts,tsx,mjs,cc,h,hpp,md}"];
 /** The released part of CHANGELOG.md is history; the generated files follow what they are generated from. */
 const EXCEPT = ["**/node_modules/**", "docs/api/**", "test/prose/*", "test/unit/prose.test.ts"];
 
@@ -62,7 +62,7 @@ export async function textProblems(texts: readonly PlacedText[]): Promise<string
 
 /** The messages in a source of src/. */
 function messagesIn(file: string): PlacedText[] {
-  if (!/^src\/.*\.ts$/.test(file) || SILENT.has(file)) return [];
+  if (!/^src\/.*\.tsx?$/.test(file) || SILENT.has(file)) return [];
   const messages = messagesOf(readFileSync(path.resolve(ROOT, file), "utf8"));
   return messages.map(({ line, text }) => ({ place: `${file}:${line}`, text }));
 }

@@ -7,7 +7,7 @@ const SOURCE = join(import.meta.dirname, "../../src");
 /** "objects/decode/annotations.ts → config", each room once per file; imports of types alone do not count. */
 function importsOf(room: string): string[] {
   const files = readdirSync(join(SOURCE, room), { recursive: true, encoding: "utf8" }).filter((name) =>
-    name.endsWith(".ts"),
+    /\.tsx?$/.test(name),
   );
   return files.flatMap((name) => {
     const file = join(SOURCE, room, name);
@@ -61,7 +61,7 @@ test("a file's name describes its contents", () => {
 });
 
 test("no files import each other in a circle, even for types", () => {
-  const names = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"));
+  const names = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name));
   const imports = new Map(names.map((name) => [name, filesImportedBy(name)]));
   const circular = names.filter((name) => {
     const reached = new Set(imports.get(name));

@@ -5,6 +5,7 @@ import { parseDuration } from "../../config/duration.js";
 import {
   type DiagnoseOptions,
   type ExplainOptions,
+  type PageOptions,
   type ServicesOptions,
   SORT_BY,
   type StatusOptions,
@@ -66,6 +67,16 @@ function addStatus(root: CliCommand, done: Done): void {
     .action(async (options: StatusOptions) => {
       const { statusCommand } = await import("./status.js");
       done(await statusCommand(options));
+    });
+
+  root
+    .command("page")
+    .description("print the URL of the status page, if it answers")
+    .addOption(socket())
+    .setExamples(["Open the page on this machine", 'xdg-open "$(nft-proxier page)"'])
+    .action(async (options: PageOptions) => {
+      const { pageCommand } = await import("./page.js");
+      done(await pageCommand(options));
     });
 
   root

@@ -78,13 +78,11 @@ async function* piecesOf(
   services: readonly string[],
   withEndpoints: boolean,
 ): AsyncGenerator<ServicePortStatus[]> {
-  const lost = await reasonsByService(listing.model.lostClaims());
-  const ignored = await reasonsByService(listing.model.unbalanced());
+  const reasonsOf = await reasonsIn(listing.model);
   const slice = new TimeSlice(PIECE_MS);
   let piece: ServicePortStatus[] = [];
   for (const service of services) {
-    const reasons = { lost: lost.get(service), ignored: ignored.get(service) };
-    for (const port of portsOf(listing, service, reasons, withEndpoints)) {
+    for (const port of portsOf(listing, service, reasonsOf(service), withEndpoints)) {
       if (port !== undefined) piece.push(port);
       if (!slice.spent) continue;
       yield piece;
@@ -93,6 +91,60 @@ async function* piecesOf(
     }
   }
   if (piece.length > 0) yield piece;
+}
+
+/** Returns each service's ports without endpoints; none if it is not served. Yields to the event loop in between. */
+export async function portsByService(
+  listing: Listing,
+  services: Iterable<string>,
+): Promise<Map<string, ServicePortStatus[]>> {
+  const reasonsOf = await reasonsIn(listing.model);
+  const slice = new TimeSlice(PIECE_MS);
+  const found = new Map<string, ServicePortStatus[]>();
+  for (const service of services) {
+    const ports: ServicePortStatus[] = [];
+    for (const port of portsOf(listing, service, reasonsOf(service), false)) {
+      if (port !== undefined) ports.push(port);
+      if (slice.spent) await slice.yield();
+    }
+    found.set(service, ports);
+  }
+  return found;
+}
+
+/** Returns the services that have an endpoint with this text in its address or in its pod's name, at most `most` of them. */
+export async function servicesWithEndpoint(
+  { model, families }: Listing,
+  text: string,
+  most: number,
+): Promise<string[]> {
+  const slice = new TimeSlice(PIECE_MS);
+  const found = new Set<string>();
+  for (const service of model.services()) {
+    for (const family of families) {
+      if (found.has(service)) break;
+      for (const [, candidates] of model.eachViewWithCandidates(family, service)) {
+        if (hasEndpoint(candidates, text)) found.add(service);
+        if (slice.spent) await slice.yield();
+      }
+    }
+    if (found.size >= most) break;
+  }
+  return [...found];
+}
+
+function hasEndpoint({ endpoints, details }: EndpointColumns, text: string): boolean {
+  for (const { address } of endpoints) if (address.includes(text)) return true;
+  return details?.all(endpoints.length).some(({ pod }) => pod.includes(text)) ?? false;
+}
+
+/** Returns a function that returns the reasons of a service. */
+export async function reasonsIn(
+  model: Pick<ServiceModel, "lostClaims" | "unbalanced">,
+): Promise<(service: string) => Reasons> {
+  const lost = await reasonsByService(model.lostClaims());
+  const ignored = await reasonsByService(model.unbalanced());
+  return (service) => ({ lost: lost.get(service), ignored: ignored.get(service) });
 }
 
 /** Returns the text of each service's first problem. */

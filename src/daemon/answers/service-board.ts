@@ -18,7 +18,10 @@ import {
   isServed,
   type ListedModel,
   type Listing,
+  portsByService,
+  reasonsIn,
   servicesInPieces,
+  servicesWithEndpoint,
   type ServiceStates,
 } from "./listed-services.js";
 import { API_VERSION, type ServicePortStatus, type UnservedService } from "../../observe/status-report.js";
@@ -36,6 +39,22 @@ interface ServiceBoardOptions {
   readonly counters: ServiceCounters;
   /** Reads the kernel's counts of refused connections. Default: none are counted. */
   readonly readRefusals?: (family: IpFamily) => Promise<readonly Refusal[]>;
+}
+
+/** The list of services for a viewer that follows it. */
+export interface ListedChanges {
+  /** Whether connections are counted. */
+  readonly counts: boolean;
+  /** The ports of these services without endpoints; none for a service that is not served. */
+  readonly ports: (services: Iterable<string>) => Promise<ReadonlyMap<string, readonly ServicePortStatus[]>>;
+  /** Services that have an endpoint with this text in its address or pod's name. */
+  readonly withEndpoint: (text: string, most: number) => Promise<readonly string[]>;
+  /** Why services do not serve as their objects ask: changes with other services. By service. */
+  readonly reasons: () => Promise<ReadonlyMap<string, string>>;
+  /** Reads the kernel's counts, at most once a second. Resolves to the time between the last two readings, ms. */
+  readonly readCounts: () => Promise<number | undefined>;
+  /** `visit` is called after each reading with the services that got or refused connections, until the next call of this. */
+  readonly onCounts: (visit: ((service: string) => void) | undefined) => void;
 }
 
 export class ServiceBoard implements ConnectionSource {
@@ -76,6 +95,35 @@ export class ServiceBoard implements ConnectionSource {
     if (this.#options.counters === "off") return;
     await this.#read();
     yield* servicesInPieces(this.#listing, false);
+  }
+
+  /** The services, for the status page. */
+  get listed(): ListedChanges {
+    const { model } = this.#options.proxier;
+    const readings = this.#readings;
+    return {
+      counts: this.#options.counters !== "off",
+      ports: (services) => portsByService(this.#listing, services),
+      withEndpoint: (text, most) => servicesWithEndpoint(this.#listing, text, most),
+      reasons: async () => {
+        const reasonsOf = await reasonsIn(model);
+        const names = new Set([...model.lostClaims(), ...model.unbalanced()].map(({ object }) => object));
+        return new Map([...names].map((name) => [name, JSON.stringify(reasonsOf(name))]));
+      },
+      readCounts: async () => {
+        await this.#read();
+        return readings.intervalMs;
+      },
+      onCounts: (visit) => {
+        readings.onRead =
+          visit &&
+          (() =>
+            readings.forEachBusy((address) => {
+              const owner = model.ownerOf(address) ?? model.ownerOf({ ...address, address: NODE_PORT });
+              if (owner !== undefined) visit(owner);
+            }));
+      },
+    };
   }
 
   /** The services, for the explanation of a packet. */

@@ -58,6 +58,8 @@ export interface StatusBoardOptions {
   readonly inspectNode?: (served: ServedPackets) => Promise<NodeInspection>;
   /** Whether a health port is served (healthzBindAddress). Default false. */
   readonly servesHealthz?: boolean;
+  /** URL of the status page. Undefined if none is served. */
+  readonly page?: string;
   /** Undefined if there is no API server. */
   readonly api?: () => ApiStatus | undefined;
   /**
@@ -245,6 +247,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       api,
       conntrack: inspection?.conntrack,
       firewalls: inspection?.firewalls,
+      page: this.#options.page,
       missingFeatures: missing ?? [],
       ignored: ignored.count + (this.#options.ignoredInManifests?.() ?? 0),
       lastRepair: this.#lastRepair,

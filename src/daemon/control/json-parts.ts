@@ -48,16 +48,24 @@ async function* listParts(
   const begin = JSON.stringify(head).slice(0, -1);
   yield `${begin}${begin === "{" ? "" : ","}"items":[\n`;
   let separator = "";
+  for await (const text of itemTexts(pieces)) {
+    yield `${separator}${text.slice(1, -1)}\n`;
+    separator = ",";
+  }
+  yield "]}";
+}
+
+/** Yields each piece that is not empty as a JSON array. */
+export async function* itemTexts(
+  pieces: AsyncIterable<readonly unknown[]> | Iterable<readonly unknown[]>,
+): AsyncGenerator<string> {
   const iterator = Symbol.asyncIterator in pieces ? pieces[Symbol.asyncIterator]() : pieces[Symbol.iterator]();
   for (;;) {
     const text = await turns.run(async () => {
       const { done = false, value } = await iterator.next();
-      return done ? undefined : JSON.stringify(value).slice(1, -1);
+      return done ? undefined : JSON.stringify(value);
     });
-    if (text === undefined) break;
-    if (text === "") continue;
-    yield `${separator}${text}\n`;
-    separator = ",";
+    if (text === undefined) return;
+    if (text !== "[]") yield text;
   }
-  yield "]}";
 }

@@ -4,10 +4,8 @@
  */
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import { setTimeout as sleep } from "node:timers/promises";
 import { jsonParts } from "../control/json-parts.js";
 import { NotReady, type Route } from "../control/control-server.js";
-import type { EventList, StatusReport } from "../../observe/status-report.js";
 import {
   type HttpHandler,
   type HttpReply,
@@ -17,24 +15,28 @@ import {
   textReply,
 } from "../../observe/http-server.js";
 import { PacketError } from "../../tools/explain/packet-report.js";
-import type { PageExplanation, PageUpdate } from "./page-update.js";
-import { BUCKET_MS, type WriteHistory } from "./write-history.js";
+import type { ListedChanges } from "../answers/service-board.js";
+import type { PageFeed } from "./page-feed.js";
+import type { PageExplanation, PageFound } from "./page-update.js";
 
 const STATUS_PAGE = "/status";
 
 /** The document that deploy/page.mjs builds. It lies beside this file's output in both dist/daemon/page/ and the image's dist/chunks/. */
 const DOCUMENT = new URL("./page.html", import.meta.url);
 
-const UPDATE_MS = 2_000;
 /** Maximum number of open streams: one per visible page. */
 const MAX_STREAMS = 8;
 /** Maximum length of a packet's description, in characters. */
 const MAX_WORDS_LENGTH = 300;
 
+/** Maximum number of services that a search for an endpoint returns. */
+const MOST_FOUND = 200;
+
 interface StatusPageOptions {
   /** The control socket's routes. */
   readonly answers: Route;
-  readonly history: WriteHistory;
+  readonly services: Pick<ListedChanges, "withEndpoint">;
+  readonly feed: Pick<PageFeed, "follow" | "status">;
   /** Explains the packet that these arguments of `nft-proxier explain` describe. Rejects with PacketError if they are invalid. */
   readonly explain: (words: readonly string[]) => Promise<string>;
 }
@@ -45,19 +47,12 @@ export function statusPage(options: StatusPageOptions): HttpHandler {
   return (request) => page.answer(request);
 }
 
-interface Shared {
-  /** Unix time, ms. */
-  readonly at: number;
-  readonly status: Promise<unknown> | undefined;
-  readonly events: Promise<unknown> | undefined;
-}
-
 class StatusPage {
   readonly #options: StatusPageOptions;
   #document: Promise<HttpReply> | undefined;
   #streams = 0;
-  #explaining = false;
-  #shared: Shared | undefined;
+  /** Kinds of requests that are being answered, of those that take long. */
+  readonly #working = new Set<string>();
 
   constructor(options: StatusPageOptions) {
     this.#options = options;
@@ -69,9 +64,11 @@ class StatusPage {
     }
     const words = path.slice(STATUS_PAGE.length + 1).split("/");
     if (path === STATUS_PAGE) return (this.#document ??= documentReply());
-    if (words[0] === "stream" && words.length === 1) return this.#stream(method, signal);
+    if (words[0] === "stream" && words.length === 1)
+      return this.#stream(method, query.get("after") ?? undefined, signal);
     if (words[0] !== "v1") return NOT_FOUND;
     if (words[1] === "explain" && words.length === 2) return this.#explain(query.get("packet") ?? "");
+    if (words[1] === "find" && words.length === 2) return this.#find((query.get("text") ?? "").toLowerCase());
     return this.#json(words.slice(1));
   }
 
@@ -89,70 +86,52 @@ class StatusPage {
   }
 
   #answer(path: readonly string[]): Promise<unknown> | undefined {
-    const [word] = path;
-    if (path.length > 1 || (word !== "status" && word !== "events")) return this.#options.answers(path);
-    return this.#share(Date.now())[word];
+    return path.length === 1 && path[0] === "status" ? this.#options.feed.status() : this.#options.answers(path);
   }
 
-  #stream(method: string, signal: AbortSignal): HttpReply {
+  #stream(method: string, after: string | undefined, signal: AbortSignal): HttpReply {
     if (this.#streams >= MAX_STREAMS) return textReply(503, `${MAX_STREAMS} pages are open already\n`);
-    const body = method === "HEAD" ? "" : this.#updates(signal);
+    const body = method === "HEAD" ? "" : this.#messages(after, signal);
     return { status: 200, type: "text/event-stream", body, headers: NOT_STORED };
   }
 
-  async *#updates(signal: AbortSignal): AsyncGenerator<string> {
+  async *#messages(after: string | undefined, signal: AbortSignal): AsyncGenerator<string> {
     this.#streams++;
     try {
-      let sent: { readonly at: number; readonly lastEvent: number | undefined } | undefined;
-      while (!signal.aborted) {
-        const update: PageUpdate = await this.#update(sent);
-        sent = { at: update.now, lastEvent: update.events === undefined ? sent?.lastEvent : update.events.at(-1)?.at };
-        yield `data: ${JSON.stringify(update)}\n\n`;
-        await sleep(UPDATE_MS, undefined, { signal, ref: false }).catch(() => undefined);
-      }
+      yield* this.#options.feed.follow(after, signal);
     } finally {
       this.#streams--;
     }
   }
 
-  async #update(
-    sent: { readonly at: number; readonly lastEvent: number | undefined } | undefined,
-  ): Promise<PageUpdate> {
-    const { history } = this.#options;
-    const at = Date.now();
-    const { status, items } = await this.#latest(at);
-    const changed = sent === undefined || items.at(-1)?.at !== sent.lastEvent;
-    const writes = history.buckets(sent === undefined ? 0 : sent.at - BUCKET_MS);
-    return { now: at, status, writes, events: changed ? items : undefined };
-  }
-
-  async #latest(at: number): Promise<{ readonly status: StatusReport; readonly items: EventList["items"] }> {
-    const { status, events } = this.#share(at);
-    return { status: (await status) as StatusReport, items: ((await events) as EventList).items };
-  }
-
-  /** Requests at nearly the same time share an answer, because a status also reads from the kernel. */
-  #share(at: number): Shared {
-    if (this.#shared === undefined || at - this.#shared.at >= UPDATE_MS / 2) {
-      const { answers } = this.#options;
-      this.#shared = { at, status: answers(["status"]), events: answers(["events"]) };
-    }
-    return this.#shared;
+  /** Searches for one text at a time, because this visits all endpoints. */
+  #find(text: string): Promise<HttpReply> {
+    if (text === "" || text.length > MAX_WORDS_LENGTH)
+      return Promise.resolve(textReply(400, "this is not a name or address\n"));
+    return this.#alone("find", async () => {
+      const services = await this.#options.services.withEndpoint(text, MOST_FOUND);
+      return { services, more: services.length >= MOST_FOUND } satisfies PageFound;
+    });
   }
 
   /** Explains one packet at a time, because this reads from the kernel. */
-  async #explain(text: string): Promise<HttpReply> {
-    if (text.length > MAX_WORDS_LENGTH) return textReply(400, "this is not a packet\n");
-    if (this.#explaining) return textReply(429, "another packet is being explained\n");
-    this.#explaining = true;
+  #explain(text: string): Promise<HttpReply> {
+    if (text.length > MAX_WORDS_LENGTH) return Promise.resolve(textReply(400, "this is not a packet\n"));
+    return this.#alone("explain", async () => {
+      return { text: await this.#options.explain(text.split(/\s+/).filter(Boolean)) } satisfies PageExplanation;
+    });
+  }
+
+  async #alone(what: string, work: () => Promise<object>): Promise<HttpReply> {
+    if (this.#working.has(what)) return textReply(429, "another page has asked; try again\n");
+    this.#working.add(what);
     try {
-      const explanation: PageExplanation = { text: await this.#options.explain(text.split(/\s+/).filter(Boolean)) };
-      return { ...jsonReply(explanation), headers: NOT_STORED };
+      return { ...jsonReply(await work()), headers: NOT_STORED };
     } catch (error) {
       if (error instanceof PacketError) return textReply(400, `${error.message}\n`);
       throw error;
     } finally {
-      this.#explaining = false;
+      this.#working.delete(what);
     }
   }
 }

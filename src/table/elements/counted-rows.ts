@@ -40,6 +40,12 @@ export class CountedRows {
     return this.#before[this.rows.find(key)] ?? 0;
   }
 
+  /** Calls `visit` with each row that counted packets between the last two readings. */
+  forEachGrown(visit: (row: number) => void): void {
+    const { length } = this.#before;
+    for (let row = 0; row < length; row++) if (this.#read[row * 2] > this.#before[row]) visit(row);
+  }
+
   /** Reads the counters of the kernel's elements. May run at the same time as any other call. */
   async read(dump: CounterDump): Promise<void> {
     this.#restarted = new Set();

@@ -249,6 +249,10 @@ export class TrackedElements implements ElementSet {
     return this.#counted?.before(this.#readKey(key)) ?? 0;
   }
 
+  forEachGrown(visit: (key: Uint8Array) => void): void {
+    this.#counted?.forEachGrown((row) => visit(this.#rows.keyBytes(row)));
+  }
+
   /** Reads the counters of the kernel's elements. May run at the same time as any other call. */
   async readCounters(dump: CounterDump): Promise<void> {
     await this.#counted?.read(dump);

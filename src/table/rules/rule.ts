@@ -121,6 +121,8 @@ export interface ElementSet {
   counted(key: Uint8Array): { readonly packets: number; readonly bytes: number };
   /** The count at the reading before the last. */
   countBefore(key: Uint8Array): number;
+  /** Calls `visit` with each key that counted packets between the last two readings. The view is valid during the call only. */
+  forEachGrown(visit: (key: Uint8Array) => void): void;
   /** Calls `visit` with every undesired key that the kernel is known to hold. The view is valid during the call only. */
   forEachUndesired(visit: (key: Uint8Array) => void): void;
   /** Additionally desires every element that the kernel is known to hold. */

@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import { type HttpReply, HttpServer } from "../../../../src/observe/http-server.js";
 // The built file: the document is assembled by the build.
 import { statusPage } from "../../../../dist/daemon/page/status-page.js";
+import { PageFeed } from "../../../../dist/daemon/page/page-feed.js";
 import { WriteHistory } from "../../../../dist/daemon/page/write-history.js";
 import { PacketError } from "../../../../dist/tools/explain/packet-report.js";
 import { NotReady } from "../../../../dist/daemon/control/control-server.js";
@@ -15,7 +16,7 @@ import { WRITTEN } from "../../proxier/support/sync-report.ts";
 
 const services = Array.from({ length: 2_000 }, (_, i) => ({ namespace: "demo", name: `s${i}` }));
 const BODIES: Readonly<Record<string, unknown>> = {
-  status: { kind: "Status", problems: [] },
+  status: { kind: "Status", problems: [], families: [{ inForce: true }] },
   events: { kind: "EventList", items: [{ at: 1, type: "normal", message: "rules active" }] },
   services: { kind: "ServiceList", items: services },
   "services/demo/a b": { kind: "ServiceList", items: [] },
@@ -29,12 +30,22 @@ interface Ask {
 }
 
 function handlerOfPage(): ReturnType<typeof statusPage> {
+  const answers = (path: readonly string[]): Promise<unknown> | undefined => {
+    const body = BODIES[path.join("/")];
+    return body === undefined ? undefined : Promise.resolve(body);
+  };
+  const listed = {
+    counts: false,
+    ports: () => Promise.resolve(new Map()),
+    withEndpoint: (text: string) => Promise.resolve([`demo/${text}`]),
+    reasons: () => Promise.resolve(new Map<string, string>()),
+    readCounts: () => Promise.resolve(undefined),
+    onCounts: () => undefined,
+  };
   return statusPage({
-    answers: (path) => {
-      const body = BODIES[path.join("/")];
-      return body === undefined ? undefined : Promise.resolve(body);
-    },
-    history: new WriteHistory(),
+    answers,
+    services: listed,
+    feed: new PageFeed({ answers, services: listed, history: new WriteHistory() }),
     explain: (words) =>
       words.length === 1 ? Promise.resolve(`about ${words[0]}`) : Promise.reject(new PacketError("no packet")),
   });
@@ -77,7 +88,7 @@ describe("the document", () => {
     const { status, body, headers = {} } = await page()("/status");
     expect(status).toBe(200);
     const text = body as string;
-    expect(text).not.toMatch(/\b(?:src|href)=|@import|url\(|https?:\/\/(?!www\.w3\.org\/2000\/svg)/);
+    expect(text).not.toMatch(/\b(?:src|href)=|@import|url\(|https?:\/\/(?!www\.w3\.org\/)/);
     const policy = headers["Content-Security-Policy"] ?? "";
     expect(policy).toContain("default-src 'none'");
     for (const tag of ["script", "style"]) {
@@ -113,6 +124,12 @@ describe("contents", () => {
     expect(await page()(path)).toMatchObject({ status: 404 });
   });
 
+  test("services are found by an endpoint, and a search without text is rejected", async () => {
+    const ask = page();
+    expect(await jsonOf(await ask("/status/v1/find?text=Web-1"))).toEqual({ services: ["demo/web-1"], more: false });
+    expect(await ask("/status/v1/find")).toMatchObject({ status: 400 });
+  });
+
   test("a packet is explained, and malformed words are rejected", async () => {
     const ask = page();
     expect(await jsonOf(await ask("/status/v1/explain?packet=+10.96.0.1:80+"))).toEqual({ text: "about 10.96.0.1:80" });
@@ -130,13 +147,15 @@ describe("the stream", () => {
     for await (const part of body as AsyncIterable<string>) {
       expect(part).toMatch(/^data: .*\n\n$/);
       updates.push(JSON.parse(part.slice("data: ".length)));
-      if (updates.length === 2) gone.abort();
+      if (updates.length === 4) gone.abort();
     }
     expect(updates).toMatchObject([
-      { status: BODIES["status"], events: [{ message: "rules active" }], writes: [] },
-      {},
+      { status: BODIES["status"], events: [{ message: "rules active" }], writes: [], changed: [] },
+      { items: [], first: true },
+      { items: [], last: true },
+      { status: BODIES["status"], changed: [] },
     ]);
-    expect(updates[1]).not.toHaveProperty("events");
+    expect(updates[3]).not.toHaveProperty("events");
   });
 
   test("serves eight browsers at a time, and one that disconnects makes room", async () => {

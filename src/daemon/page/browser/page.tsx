@@ -1,0 +1,364 @@
+/** The browser's part of the status page. Shows the messages of /status/stream while the page is visible. */
+import { Fragment, render, type VNode } from "preact";
+import { counted } from "../../../base/counted.js";
+import { FAMILY_NAMES } from "../../../base/ip-families.js";
+import { percentText } from "../../../base/percent.js";
+import { printable } from "../../../base/printable.js";
+import type { StatusEvent, StatusReport } from "../../../observe/status-report.js";
+import type { PageFound, PageMessage, PageUpdate, TrafficSample } from "../page-update.js";
+import { ExplainForm } from "./explain-form.js";
+import { ask, reasonOf } from "./requests.js";
+import { ServiceDetail } from "./service-detail.js";
+import { search, ServiceRows } from "./service-rows.js";
+import { ServiceTable } from "./service-table.js";
+import { Stream } from "./stream.js";
+import { clock, duration } from "./texts.js";
+import { RANGE_MS, TrafficCharts } from "./traffic-chart.js";
+import { WriteHistoryView, WritePlot } from "./write-plot.js";
+
+/** Pause in typing after which the daemon searches endpoints, ms. */
+const TYPING_MS = 300;
+/** A shorter word would match the endpoints of most services. */
+const LEAST_LETTERS = 3;
+
+/** "namespace/name" in a problem's text. */
+const SERVICE_NAME = /([a-z0-9][-a-z0-9]*\/[a-z0-9][-a-z0-9.]*[a-z0-9])/;
+
+class Page {
+  readonly #services = new ServiceRows();
+  readonly #writes = new WriteHistoryView();
+  #update: PageUpdate | undefined;
+  #samples: readonly TrafficSample[] = [];
+  #events: readonly StatusEvent[] = [];
+  /** Why the content may be outdated. */
+  #lost: string | undefined;
+  /** Changes when a selected service may have changed. */
+  #version = 0;
+  #showsWrites = false;
+  #onlyProblems = false;
+  /** What the URL has. */
+  #query = "";
+  #selected = "";
+  /** Services with an endpoint that has the word. */
+  readonly #found = new Map<string, ReadonlySet<string>>();
+  #more = false;
+  #searchError: string | undefined;
+  #typing: ReturnType<typeof setTimeout> | undefined;
+
+  start(): void {
+    addEventListener("hashchange", () => this.#readUrl());
+    addEventListener("keydown", (event) => this.#key(event));
+    this.#readUrl();
+    new Stream({
+      message: (message) => this.#take(message),
+      lost: (reason) => {
+        this.#lost = reason;
+        this.#render();
+      },
+    }).follow();
+  }
+
+  #take(message: PageMessage): void {
+    this.#lost = undefined;
+    if ("id" in message) this.#takeUpdate(message);
+    else this.#services.add(message);
+    this.#render();
+  }
+
+  #takeUpdate(update: PageUpdate): void {
+    const { now, status, events, traffic, writes, changed, counts } = update;
+    this.#update = update;
+    this.#services.update(update);
+    this.#events = events ?? this.#events;
+    const known = this.#samples.at(-1)?.at ?? 0;
+    const later = (traffic ?? []).filter(({ at }) => at > known);
+    this.#samples = [...this.#samples, ...later].filter(({ at }) => at > now - RANGE_MS);
+    this.#writes.add(now, writes, Math.max(0, ...status.families.map(({ pendingMs }) => pendingMs)));
+    const isSelected = (of: string): boolean => of.endsWith(` ${this.#selected}`);
+    const isChanged = changed.some(({ service }) => service === this.#selected);
+    if (isChanged || counts?.some(({ key }) => isSelected(key)) === true) this.#version++;
+    document.title = printable(`${status.nodeName} · nft-proxier`);
+  }
+
+  #readUrl(): void {
+    const url = new URLSearchParams(location.hash.slice(1));
+    this.#selected = url.get("service") ?? "";
+    this.#query = url.get("q") ?? "";
+    this.#findEndpoints();
+    this.#render();
+  }
+
+  #urlOf(query: string, service: string): string {
+    const entries = Object.entries({ q: query, service }).filter(([, value]) => value !== "");
+    return `#${new URLSearchParams(entries).toString().replaceAll("%2F", "/").replaceAll("%3A", ":")}`;
+  }
+
+  readonly #search = (event: Event): void => {
+    this.#query = (event.currentTarget as HTMLInputElement).value;
+    history.replaceState(null, "", this.#urlOf(this.#query, this.#selected));
+    clearTimeout(this.#typing);
+    this.#typing = setTimeout(() => this.#findEndpoints(), TYPING_MS);
+    this.#render();
+  };
+
+  get #words(): readonly string[] {
+    return this.#query.toLowerCase().split(/\s+/).filter(Boolean);
+  }
+
+  /** The page does not have the endpoints of all services, so the daemon searches them. */
+  #findEndpoints(): void {
+    this.#searchError = undefined;
+    for (const word of this.#words) {
+      if (word.length < LEAST_LETTERS || this.#found.has(word)) continue;
+      // An address may come with a port.
+      const text = /^\[?([0-9a-f.:]+?)\]?:\d+$/.exec(word)?.[1] ?? word;
+      this.#found.set(word, new Set());
+      void this.#findEndpoint(word, text);
+    }
+  }
+
+  async #findEndpoint(word: string, text: string): Promise<void> {
+    try {
+      const answer = await ask<PageFound>(`/status/v1/find?text=${encodeURIComponent(text)}`);
+      this.#found.set(word, new Set(answer?.services));
+      this.#more ||= answer?.more === true;
+      // Endpoints change.
+      setTimeout(() => this.#found.delete(word), 10_000);
+    } catch (error) {
+      this.#found.delete(word);
+      this.#searchError = `endpoints were not searched: ${reasonOf(error)}`;
+    }
+    this.#render();
+  }
+
+  readonly #close = (): void => {
+    const former = this.#selected;
+    location.hash = this.#urlOf(this.#query, "");
+    document.querySelector<HTMLElement>(`[data-row^="${CSS.escape(former)}"] a`)?.focus();
+  };
+
+  #key(event: KeyboardEvent): void {
+    if (event.key === "Escape" && this.#selected !== "") this.#close();
+    const isTyping = event.target instanceof HTMLInputElement;
+    if (event.key !== "/" || isTyping) return;
+    event.preventDefault();
+    document.getElementById("search")?.focus();
+  }
+
+  #render(): void {
+    const root = document.getElementById("page");
+    if (root !== null) render(this.#view(), root);
+  }
+
+  #view(): VNode {
+    const update = this.#update;
+    const status = update?.status;
+    return (
+      <>
+        <header>
+          <h1 id="node">{printable(status?.nodeName ?? "nft-proxier")}</h1>
+          {this.#health(status)}
+          <span id="about" class="quiet">
+            {update !== undefined &&
+              printable(
+                `nft-proxier ${update.status.version}, Linux ${update.status.kernel}, up ${duration(update.status.uptimeMs)}, node time ${clock(update.now)}`,
+              )}
+          </span>
+        </header>
+        {this.#lost !== undefined && update !== undefined && (
+          <p id="outdated" class="bad">{`Everything below is as of ${clock(update.now)}.`}</p>
+        )}
+        <main id="main" class={this.#lost === undefined ? "" : "away"}>
+          {status !== undefined && this.#problems(status)}
+          {status?.notes !== undefined && (
+            <section id="notes" aria-label="Under way">
+              {status.notes.map((note) => (
+                <p key={note}>
+                  <span class="quiet">under way</span> {printable(note)}
+                </p>
+              ))}
+            </section>
+          )}
+          {update !== undefined && (
+            <section aria-label="Traffic">
+              {update.traffic === undefined ? (
+                <p class="quiet">Connections are not counted: the daemon runs with --service-counters off.</p>
+              ) : (
+                <TrafficCharts samples={this.#samples} now={update.now} />
+              )}
+            </section>
+          )}
+          {this.#serviceSection(status)}
+          <ExplainForm />
+          <section aria-labelledby="events-title">
+            <h2 id="events-title">Events</h2>
+            <ol id="events">
+              {this.#events.length === 0 && <li class="quiet">none since startup</li>}
+              {this.#events.toReversed().map(({ at, type, message }, i) => (
+                <li key={this.#events.length - i}>
+                  <time>{new Date(at).toLocaleString([], { hourCycle: "h23" })}</time>
+                  <span class={type === "warning" ? "warn" : ""}>{printable(message)}</span>
+                </li>
+              ))}
+            </ol>
+          </section>
+          {status !== undefined && this.#facts(status, update?.now ?? 0)}
+        </main>
+      </>
+    );
+  }
+
+  #health(status: StatusReport | undefined): VNode {
+    const problems = status?.problems.length ?? 0;
+    const [text, tone] =
+      this.#lost !== undefined
+        ? [this.#lost, "bad"]
+        : status === undefined
+          ? ["connecting", "quiet"]
+          : problems > 0
+            ? [counted(problems, "problem"), "bad"]
+            : status.healthy
+              ? ["healthy", "good"]
+              : ["changes pending", "bad"];
+    return (
+      <span id="health" class={`pill ${tone}`} role="status">
+        {text}
+      </span>
+    );
+  }
+
+  #problems({ problems }: StatusReport): VNode | false {
+    return (
+      problems.length > 0 && (
+        <section id="problems" aria-label="Problems">
+          {problems.map(({ what, remedy }) => (
+            <p key={what}>
+              <span class="bad">{this.#linked(what)}</span>
+              <span class="quiet">{printable(remedy)}</span>
+            </p>
+          ))}
+        </section>
+      )
+    );
+  }
+
+  /** The text, with links to the services that it names. */
+  #linked(text: string): VNode {
+    return (
+      <>
+        {text.split(SERVICE_NAME).map((part, i) => (
+          <Fragment key={i}>
+            {this.#services.has(part) ? (
+              <a href={this.#urlOf(this.#query, part)}>{printable(part)}</a>
+            ) : (
+              printable(part)
+            )}
+          </Fragment>
+        ))}
+      </>
+    );
+  }
+
+  #serviceSection(status: StatusReport | undefined): VNode {
+    const failing = new Set(
+      (status?.problems ?? [])
+        .flatMap(({ what }) => what.split(SERVICE_NAME))
+        .filter((part) => this.#services.has(part)),
+    );
+    const all = this.#services.rows;
+    const troubled = all.filter((row) => row.state !== "active" || failing.has(row.service));
+    const rows = search(this.#onlyProblems ? troubled : all, this.#words, this.#found);
+    const of = counted(all.length, "service port");
+    const shown =
+      rows.length === all.length ? of : rows.length === 0 ? `no match among ${of}` : `${rows.length} of ${of}`;
+    return (
+      <section aria-labelledby="services-title" class={this.#selected === "" ? "" : "split"}>
+        <div class="bar">
+          <h2 id="services-title">
+            Services{" "}
+            <span class="quiet" id="shown" role="status">
+              {this.#services.complete ? shown : "loading…"}
+              {this.#more && this.#query !== "" && "; endpoints match more services than are shown"}
+              {this.#searchError !== undefined && `; ${this.#searchError}`}
+            </span>
+          </h2>
+          <button
+            type="button"
+            id="only-problems"
+            aria-pressed={this.#onlyProblems}
+            onClick={() => {
+              this.#onlyProblems = !this.#onlyProblems;
+              this.#render();
+            }}
+          >
+            {counted(troubled.length, "needs attention", "need attention")}
+          </button>
+          <input
+            id="search"
+            type="search"
+            value={this.#query}
+            onInput={this.#search}
+            placeholder="name, address, port, pod, 80/tcp, ipv6"
+            aria-label="Search services (key /)"
+          />
+        </div>
+        <div class="columns">
+          <ServiceTable
+            services={this.#services}
+            rows={rows}
+            failing={failing}
+            selected={this.#selected}
+            linkTo={(service) => this.#urlOf(this.#query, service === this.#selected ? "" : service)}
+          />
+          {this.#selected !== "" && (
+            <ServiceDetail service={this.#selected} version={this.#version} onClose={this.#close} />
+          )}
+        </div>
+      </section>
+    );
+  }
+
+  #facts({ families, lastRepair, api, conntrack, pendingServices }: StatusReport, now: number): VNode {
+    const facts = families.flatMap(({ family, services, endpoints, inForce, kernelEntries }): [string, string][] => {
+      const name = FAMILY_NAMES[family];
+      if (kernelEntries !== undefined) {
+        return [[`${name} VIPs and node ports of an earlier run, in the kernel`, kernelEntries.toLocaleString("en")]];
+      }
+      return [
+        [`${name} services${inForce ? "" : " (not active)"}`, services.toLocaleString("en")],
+        [`${name} endpoints`, endpoints.toLocaleString("en")],
+      ];
+    });
+    facts.push(["services with a pending change", pendingServices.toLocaleString("en")]);
+    facts.push(["last repair", lastRepair === undefined ? "none" : `${duration(now - lastRepair.at)} ago`]);
+    if (api !== undefined) facts.push(["API server", api.connected ? "connected" : "not connected"]);
+    if (conntrack !== undefined) {
+      const fill = percentText(conntrack.entries, conntrack.max);
+      facts.push([`of ${conntrack.max.toLocaleString("en")} connections tracked`, fill]);
+    }
+    return (
+      <section aria-label="This node">
+        <dl id="tiles">
+          {facts.map(([title, value]) => (
+            <div key={title}>
+              <dt>{title}</dt>
+              <dd>{value}</dd>
+            </div>
+          ))}
+        </dl>
+        <details
+          id="writes"
+          onToggle={(event) => {
+            this.#showsWrites = event.currentTarget.open;
+            this.#render();
+          }}
+        >
+          <summary>Writes to the kernel</summary>
+          {this.#showsWrites && <WritePlot history={this.#writes} now={now} />}
+        </details>
+      </section>
+    );
+  }
+}
+
+new Page().start();

@@ -1,0 +1,35 @@
+/** Formats durations, times and rates. */
+
+/** Formats a duration: "3 ms", "4.2 s", "5 min", "3 h", "2 d". */
+export function duration(ms: number): string {
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  const seconds = ms / 1_000;
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min`;
+  return seconds < 172_800 ? `${Math.floor(seconds / 3_600)} h` : `${Math.floor(seconds / 86_400)} d`;
+}
+
+/** Formats a time of day in the viewer's time zone. */
+export function clock(at: number): string {
+  return new Date(at).toLocaleTimeString([], { hourCycle: "h23" });
+}
+
+/** Formats a number per second: "0", "0.3", "12", "1,200". */
+export function rate(perSecond: number): string {
+  if (perSecond === 0 || perSecond >= 10) return Math.round(perSecond).toLocaleString("en");
+  return perSecond < 0.05 ? "<0.1" : perSecond.toFixed(1).replace(".0", "");
+}
+
+export function withPort(address: string, port: number): string {
+  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+}
+
+/** The service's addresses, its ClusterIP first. */
+export function addressesOf(port: {
+  readonly clusterIP?: string;
+  readonly loadBalancerIPs: readonly string[];
+  readonly externalIPs: readonly string[];
+}): string[] {
+  const { clusterIP, loadBalancerIPs, externalIPs } = port;
+  return [...new Set([...(clusterIP === undefined ? [] : [clusterIP]), ...loadBalancerIPs, ...externalIPs])];
+}

@@ -1,0 +1,260 @@
+/**
+ * The messages of /status/stream. All viewers share each update: its work does not grow with their number. Without viewers, it only remembers which
+ * services changed, and reads nothing.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import type { EventList, StatusReport } from "../../observe/status-report.js";
+import type { ProxierObserver, QuarantineReport, SyncReport } from "../../proxier/observer.js";
+import type { ListedChanges } from "../answers/service-board.js";
+import type { Route } from "../control/control-server.js";
+import { itemTexts, PiecewiseList } from "../control/json-parts.js";
+import { type PageUpdate, type PortCounts, portKey, refusedAndDropped, type TrafficSample } from "./page-update.js";
+import { BUCKET_MS, type WriteHistory } from "./write-history.js";
+
+const UPDATE_MS = 2_000;
+/** A viewer that returns later gets all services again. */
+const KEPT_UPDATES = 30;
+/** Ten minutes. */
+const KEPT_SAMPLES = 300;
+/** If more services change between two updates, every viewer gets all services again. */
+const MOST_CHANGES = 2_000;
+/** Maximum share of time in which counts are read and assigned to services. */
+const COUNTING_SHARE = 0.005;
+/** Maximum time between two readings of the counts, ms. */
+const COUNTING_MS = 10_000;
+
+export interface PageFeedOptions {
+  /** The control socket's routes. */
+  readonly answers: Route;
+  readonly services: ListedChanges;
+  readonly history: WriteHistory;
+}
+
+interface KeptUpdate {
+  readonly number: number;
+  readonly text: string;
+}
+
+export class PageFeed implements ProxierObserver {
+  readonly #options: PageFeedOptions;
+  /** Differs after a restart of the daemon. */
+  readonly #run = Date.now().toString(36);
+  /** Number of the last update. */
+  #number = 0;
+  #latest: PageUpdate | undefined;
+  #kept: KeptUpdate[] = [];
+  /** A viewer whose last update is older needs all services again. */
+  #floor = 0;
+  #changed = new Set<string>();
+  readonly #busy = new Set<string>();
+  #reasons: ReadonlyMap<string, string> = new Map();
+  #active = "";
+  #samples: TrafficSample[] = [];
+  #countsAt = Number.NEGATIVE_INFINITY;
+  /** Whether the counts have been read since the first viewer came. */
+  #counting = false;
+  /** Refused and dropped packets by `portKey`, of ports that have any. */
+  #refusals = new Map<string, ReturnType<typeof refusedAndDropped>>();
+  #viewers = 0;
+  #running = false;
+  #next = Promise.withResolvers<void>();
+  #status: { readonly at: number; readonly report: Promise<unknown> | undefined } | undefined;
+
+  constructor(options: PageFeedOptions) {
+    this.#options = options;
+  }
+
+  synced({ services }: SyncReport): void {
+    for (const service of services) this.#note(service);
+  }
+
+  quarantined({ service }: QuarantineReport): void {
+    this.#note(service);
+  }
+
+  released({ service }: Pick<QuarantineReport, "service">): void {
+    this.#note(service);
+  }
+
+  #note(service: string): void {
+    this.#changed.add(service);
+    if (this.#changed.size > MOST_CHANGES) this.#startAgain();
+  }
+
+  /** Every viewer gets all services again. */
+  #startAgain(): void {
+    this.#changed.clear();
+    this.#floor = this.#number + 1;
+  }
+
+  /** The status, at most a second old, because it is also read from the kernel. */
+  status(at = Date.now()): Promise<unknown> | undefined {
+    if (this.#status === undefined || at - this.#status.at >= UPDATE_MS / 2) {
+      this.#status = { at, report: this.#options.answers(["status"]) };
+    }
+    return this.#status.report;
+  }
+
+  /**
+   * Yields messages as texts for an EventSource.
+   * @param after id of the last update that the viewer has.
+   */
+  async *follow(after: string | undefined, signal: AbortSignal): AsyncGenerator<string> {
+    this.#viewers++;
+    if (!this.#running) void this.#keepUpdating();
+    const aborted = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+    try {
+      let at = this.#numberOf(after);
+      while (!signal.aborted) {
+        const next = this.#next.promise;
+        if (at === undefined || at < this.#floor) {
+          const latest = this.#latest;
+          if (latest !== undefined && this.#number >= this.#floor) {
+            at = this.#number;
+            yield messageOf(this.#whole(latest));
+            yield* this.#list();
+            continue;
+          }
+        } else {
+          for (const { number, text } of this.#kept) {
+            if (number <= at) continue;
+            at = number;
+            yield text;
+          }
+        }
+        await Promise.race([next, aborted]);
+      }
+    } finally {
+      this.#viewers--;
+    }
+  }
+
+  #numberOf(id = ""): number | undefined {
+    const [run, number] = id.split("-");
+    const oldest = this.#kept[0]?.number ?? Infinity;
+    return run === this.#run && Number(number) >= oldest - 1 ? Number(number) : undefined;
+  }
+
+  #whole(latest: PageUpdate): PageUpdate {
+    const traffic = this.#options.services.counts ? this.#samples : undefined;
+    return { ...latest, ...{ writes: this.#options.history.buckets(), traffic, changed: [], counts: undefined } };
+  }
+
+  async *#list(): AsyncGenerator<string> {
+    const list = await this.#options.answers(["services"]);
+    yield messageOf({ items: [], first: true });
+    if (list instanceof PiecewiseList) {
+      for await (const items of itemTexts(list.pieces)) yield `data: {"items":${items}}\n\n`;
+    }
+    yield messageOf({ items: [], last: true });
+  }
+
+  async #keepUpdating(): Promise<void> {
+    this.#running = true;
+    const { services } = this.#options;
+    this.#counting = false;
+    this.#countsAt = Number.NEGATIVE_INFINITY;
+    services.onCounts((service) => this.#busy.add(service));
+    try {
+      while (this.#viewers > 0) {
+        await this.#update();
+        this.#next.resolve();
+        this.#next = Promise.withResolvers();
+        await sleep(UPDATE_MS, undefined, { ref: false });
+      }
+    } catch (error) {
+      // The viewers' requests fail with it, and the next viewer starts again.
+      this.#next.promise.catch(() => undefined);
+      this.#next.reject(error);
+      this.#next = Promise.withResolvers();
+    } finally {
+      services.onCounts(undefined);
+      // It would be outdated for the next viewer.
+      this.#latest = undefined;
+      this.#running = false;
+    }
+  }
+
+  async #update(): Promise<void> {
+    const { answers, services, history } = this.#options;
+    const now = Date.now();
+    const status = (await this.status(now)) as StatusReport;
+    const events = [...((await answers(["events"])) as EventList).items];
+    const active = status.families.map(({ inForce }) => inForce).join();
+    if (active !== this.#active) this.#startAgain();
+    this.#active = active;
+    await this.#noteReasons();
+    const names = this.#changed;
+    this.#changed = new Set();
+    const ports = await services.ports(names);
+    const counts = await this.#count(now);
+    const before = this.#latest;
+    const number = this.#number + 1;
+    const update: PageUpdate = {
+      ...{ id: `${this.#run}-${number}`, now, status },
+      events: before !== undefined && events.at(-1)?.at === before.events?.at(-1)?.at ? undefined : events,
+      writes: history.buckets(before === undefined ? 0 : before.now - BUCKET_MS),
+      traffic: services.counts ? this.#samples.slice(counts === undefined ? Infinity : -1) : undefined,
+      changed: Array.from(ports, ([service, all]) => ({ service, ports: all })),
+      counts,
+    };
+    this.#number = number;
+    this.#kept = [...this.#kept.slice(1 - KEPT_UPDATES), { number, text: messageOf(update) }];
+    this.#latest = { ...update, events };
+  }
+
+  /** A service's claims may be lost to another one, so its reasons change with others. */
+  async #noteReasons(): Promise<void> {
+    const reasons = await this.#options.services.reasons();
+    for (const [service, reason] of reasons) if (this.#reasons.get(service) !== reason) this.#note(service);
+    for (const service of this.#reasons.keys()) if (!reasons.has(service)) this.#note(service);
+    this.#reasons = reasons;
+  }
+
+  /** Returns undefined if the counts were not read. */
+  async #count(now: number): Promise<readonly PortCounts[] | undefined> {
+    const { services } = this.#options;
+    const began = performance.now();
+    if (!services.counts || began < this.#countsAt) return undefined;
+    const intervalMs = await services.readCounts();
+    const names = [...this.#busy];
+    this.#busy.clear();
+    if (!this.#counting) {
+      // The reading before may be from long ago.
+      this.#counting = true;
+      return undefined;
+    }
+    if (intervalMs === undefined) return undefined;
+    const counts = this.#countsOf(await services.ports(names), intervalMs);
+    this.#countsAt = began + Math.min((performance.now() - began) / COUNTING_SHARE, COUNTING_MS);
+    const sum = (of: (port: PortCounts) => number): number => counts.reduce((total, port) => total + of(port), 0);
+    const sample = {
+      ...{ at: now, connections: sum(({ connectionsPerSecond = 0 }) => connectionsPerSecond) },
+      ...{ refused: sum(({ refused }) => refused), dropped: sum(({ dropped }) => dropped) },
+    };
+    this.#samples = [...this.#samples.slice(1 - KEPT_SAMPLES), sample];
+    return counts;
+  }
+
+  #countsOf(ports: Awaited<ReturnType<ListedChanges["ports"]>>, intervalMs: number): PortCounts[] {
+    const before = this.#refusals;
+    this.#refusals = new Map();
+    const perSecond = (now: number, last = 0): number => (Math.max(0, now - last) / intervalMs) * 1_000;
+    return [...ports.values()].flat().map((port) => {
+      const { connections, connectionsPerSecond, refusals } = port;
+      const key = portKey(port);
+      const totals = refusedAndDropped(port);
+      const last = before.get(key);
+      if (refusals !== undefined) this.#refusals.set(key, totals);
+      return {
+        ...{ key, connections, connectionsPerSecond, refusals },
+        refused: perSecond(totals.refused, last?.refused),
+        dropped: perSecond(totals.dropped, last?.dropped),
+      };
+    });
+  }
+}
+
+function messageOf(message: object): string {
+  return `data: ${JSON.stringify(message)}\n\n`;
+}
