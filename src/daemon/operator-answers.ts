@@ -17,6 +17,7 @@ import { readSysctl } from "../node/packet-settings.js";
 import { readRefusals } from "../proxier/refusal-readings.js";
 import { FailingServices } from "./answers/failing-services.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
+import { registerApiMetrics } from "../observe/api-metrics.js";
 import { registerConnectionMetrics } from "../observe/connection-metrics.js";
 import { registerLocalhostMetrics } from "../observe/localhost-metrics.js";
 import { type HttpHandler, parseListenAddress } from "../observe/http-server.js";
@@ -51,6 +52,9 @@ export function showsPage({ config, node, statusPage: asked }: DaemonOptions): b
   if (node === undefined || config.metricsBindAddress === "") return false;
   return asked ?? isLoopback(parseListenAddress(config.metricsBindAddress).host);
 }
+
+/** Requests of the status page share what is read from the kernel for this time, ms. */
+const SHARED_MS = 1_000;
 
 function urlOfPage(options: DaemonOptions): string | undefined {
   if (!showsPage(options)) return undefined;
@@ -148,7 +152,10 @@ export class OperatorAnswers {
     const history = new WriteHistory();
     this.#parts.proxier.observe(history);
     const { listed } = services;
-    const feed = new PageFeed({ answers: this.#route, services: listed, history });
+    const feed = new PageFeed({
+      ...{ answers: this.#route, services: listed, history },
+      status: (maxAgeMs) => this.board.status(maxAgeMs),
+    });
     this.#parts.proxier.observe(feed);
     const { ownerOf, services: all } = services.sources;
     const sources: Sources = {
@@ -160,7 +167,9 @@ export class OperatorAnswers {
     };
     const explain = async (words: readonly string[]): Promise<string> =>
       reportText(await reportOn(packetOf(words, ""), kernel, sources));
-    return statusPage({ answers: this.#route, services: listed, feed, explain });
+    // A status is also read from the kernel, and anyone on this node may ask for it here.
+    const answers: Route = (path) => (path.join("/") === "status" ? this.board.status(SHARED_MS) : this.#route(path));
+    return statusPage({ answers, services: listed, feed, explain });
   }
 
   /** Counts services' connections, for metrics and answers. */
@@ -177,6 +186,8 @@ export class OperatorAnswers {
       readRefusals: (family) => readRefusals(this.#options.kernel, family),
     });
     const { registry } = observation.metrics;
+    const { cluster } = this.#parts;
+    if (cluster !== undefined) registerApiMetrics(registry, () => apiStatus(cluster).connected);
     if (servesLocalhost(this.#options.config)) registerLocalhostMetrics(registry, proxier.families);
     registerConnectionMetrics(registry, services, { families, series });
     return services;

@@ -178,7 +178,8 @@ function ofPorts({ ports, replace, heldMs }: ManyPorts): Aim[] {
 }
 
 export function aims(results: Results): Aim[] {
-  const { services, kernel, rolling, repair, check, affinity, memory, growth, packets, cluster, conntrack } = results;
+  const { services, kernel, rolling, repair, check, affinity, memory, growth, packets, cluster, conntrack, pages } =
+    results;
   const { commands, ports } = results;
   const list: Aim[] = services === undefined ? [] : ofServices(services);
   if (kernel !== undefined) {
@@ -246,6 +247,16 @@ export function aims(results: Results): Aim[] {
   if (conntrack !== undefined) list.push(...conntrackAims(conntrack));
   if (commands !== undefined) list.push(...ofCommands(commands));
   if (ports !== undefined) list.push(...ofPorts(ports));
+  if (pages !== undefined) {
+    const more = median(pages.map((one) => one.with - one.without));
+    const [{ pages: count }] = pages;
+    const note = `without pages ${median(pages.map(({ without }) => without)).toFixed(1)} %`;
+    const all = `all after ${median(pages.map(({ allMs }) => allMs)).toFixed(0)} ms`;
+    list.push(
+      atMost(`${count} status pages, 10000 x 10, 1000 changes a minute: more CPU`, 1, more, "%", note),
+      atMost("a status page: first services", 500, median(pages.map(({ firstMs }) => firstMs)), "ms", all),
+    );
+  }
   list.push(...againstBefore(results));
   return list;
 }

@@ -24,6 +24,13 @@ export function memoryOf(pid: number | "self", field: string): number {
   return Number(line?.[1]) * 1024;
 }
 
+/** CPU time of a process and its threads so far, ms. */
+export function cpuMsOf(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1].split(" ");
+  const TICK_MS = 10;
+  return (Number(fields[11]) + Number(fields[12])) * TICK_MS;
+}
+
 /** CPU of processes that this one has waited for, ms: utime and stime of children, in units of 10 ms (proc_pid_stat(5)). */
 export function childrenMs(): number {
   const fields = readFileSync("/proc/self/stat", "utf8").split(") ")[1]?.split(" ") ?? [];

@@ -13,6 +13,7 @@ import type { ManyPorts } from "./many-ports.ts";
 import type { Changes, Measured } from "./measure.ts";
 import type { Memory } from "./memory.ts";
 import type { Packets } from "./packets.ts";
+import type { Pages } from "./pages.ts";
 import type { Repair } from "./repair.ts";
 import type { Rolling } from "./rolling.ts";
 
@@ -42,6 +43,7 @@ export interface Results {
   conntrack?: ConntrackResult;
   commands?: Commands;
   ports?: ManyPorts;
+  pages?: Pages[];
   handover?: Handover[];
 }
 
@@ -63,6 +65,7 @@ const CLUSTER = { services: 10_000, endpoints: 10, changes: 1_000, watchedChange
 const COMMANDS = { services: 10_000, endpoints: 10 };
 /** Ports of the one service. */
 const PORTS = 20_000;
+const PAGES = { services: 10_000, endpoints: 10, pages: 5, seconds: 30 };
 const PACKETS = { services: 50_000, connections: 12_000, perRound: 5_000 };
 /** Few enough to be repaired without a wait. */
 const REPAIRS = { services: 10_000, endpoints: 10, times: 5 };
@@ -263,6 +266,14 @@ function measurePorts(rounds: number): ManyPorts {
   return inNamespace("many-ports.ts", [PORTS, rounds]) as ManyPorts;
 }
 
+function measurePages(rounds: number): Pages[] {
+  const { services, endpoints, pages, seconds } = PAGES;
+  return Array.from({ length: rounds }, (_, round) => {
+    say(`${pages} status pages, ${text(PAGES)} ${of(round, rounds)}`);
+    return inNamespace("pages.ts", [services, endpoints, pages, seconds]) as Pages;
+  });
+}
+
 function measureHandover(rounds: number): Handover[] {
   return MEMORY_SIZES.map((size) => {
     say(`handover, ${text(size)}`);
@@ -287,5 +298,6 @@ export const SECTIONS: Readonly<Record<Section, (into: Results, scope: Scope) =>
   conntrack: (into) => (into.conntrack = measureConntrack()),
   commands: (into, { rounds }) => (into.commands = measureCommands(rounds)),
   ports: (into, { rounds }) => (into.ports = measurePorts(rounds)),
+  pages: (into, { rounds }) => (into.pages = measurePages(rounds)),
   handover: (into, { rounds }) => (into.handover = measureHandover(rounds)),
 };

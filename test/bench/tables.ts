@@ -79,6 +79,7 @@ function tables({
   services,
   servicesBefore = [],
   kernel,
+  pages,
   rolling,
   repair,
   check,
@@ -116,6 +117,19 @@ function tables({
         "replace kernel ms": fixed(one.changeKernelMs, 1),
         "replace ms": fixed(one.changeMs, 0),
         "restart ms": fixed(one.restart.totalMs, 0),
+      })),
+    );
+  }
+  if (pages !== undefined) {
+    list.push(
+      pages.map((one) => ({
+        "status pages": one.pages,
+        "CPU without %": fixed(one.without),
+        "CPU with %": fixed(one.with),
+        "first services ms": fixed(one.firstMs, 0),
+        "all services ms": fixed(one.allMs, 0),
+        "load MB": mb(one.loadBytes),
+        "kB a minute": fixed(one.bytesPerMinute / 1000, 0),
       })),
     );
   }

@@ -37,7 +37,7 @@ const SKIPPED = /^(?:Import|TSType|TSInterface|TSLiteralType)/;
  * The strings and templates of a TypeScript source that have several words: log messages, errors, help. Parts joined by "+" are
  * one message. An expression in a template is "…".
  */
-export function messagesOf(source: string): Message[] {
+export function messagesOf(source: string, lang: "ts" | "tsx" = "ts"): Message[] {
   const messages: Message[] = [];
   const visit = (node: unknown): void => {
     if (Array.isArray(node)) return node.forEach(visit);
@@ -51,7 +51,7 @@ export function messagesOf(source: string): Message[] {
     }
     for (const part of text === undefined ? Object.values(node) : expressionsOf(node)) visit(part);
   };
-  visit(parseAst(source, { lang: "ts" }).body);
+  visit(parseAst(source, { lang }).body);
   return messages;
 }
 

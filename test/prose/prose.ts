@@ -63,7 +63,7 @@ export async function textProblems(texts: readonly PlacedText[]): Promise<string
 /** The messages in a source of src/. */
 function messagesIn(file: string): PlacedText[] {
   if (!/^src\/.*\.tsx?$/.test(file) || SILENT.has(file)) return [];
-  const messages = messagesOf(readFileSync(path.resolve(ROOT, file), "utf8"));
+  const messages = messagesOf(readFileSync(path.resolve(ROOT, file), "utf8"), file.endsWith("x") ? "tsx" : "ts");
   return messages.map(({ line, text }) => ({ place: `${file}:${line}`, text }));
 }
 

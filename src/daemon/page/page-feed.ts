@@ -19,11 +19,15 @@ const KEPT_SAMPLES = 300;
 /** If more services change between two updates, every viewer gets all services again. */
 const MOST_CHANGES = 2_000;
 /** Maximum share of time in which counts are read and assigned to services. */
-const COUNTING_SHARE = 0.005;
+const COUNTING_SHARE = 0.003;
 /** Maximum time between two readings of the counts, ms. */
 const COUNTING_MS = 10_000;
 
+/** Maximum age of the parts of the status that are read from the kernel, ms. */
+const STATUS_MS = 10_000;
+
 export interface PageFeedOptions {
+  readonly status: (maxAgeMs: number) => Promise<StatusReport>;
   /** The control socket's routes. */
   readonly answers: Route;
   readonly services: ListedChanges;
@@ -58,7 +62,6 @@ export class PageFeed implements ProxierObserver {
   #viewers = 0;
   #running = false;
   #next = Promise.withResolvers<void>();
-  #status: { readonly at: number; readonly report: Promise<unknown> | undefined } | undefined;
 
   constructor(options: PageFeedOptions) {
     this.#options = options;
@@ -85,14 +88,6 @@ export class PageFeed implements ProxierObserver {
   #startAgain(): void {
     this.#changed.clear();
     this.#floor = this.#number + 1;
-  }
-
-  /** The status, at most a second old, because it is also read from the kernel. */
-  status(at = Date.now()): Promise<unknown> | undefined {
-    if (this.#status === undefined || at - this.#status.at >= UPDATE_MS / 2) {
-      this.#status = { at, report: this.#options.answers(["status"]) };
-    }
-    return this.#status.report;
   }
 
   /**
@@ -178,7 +173,7 @@ export class PageFeed implements ProxierObserver {
   async #update(): Promise<void> {
     const { answers, services, history } = this.#options;
     const now = Date.now();
-    const status = (await this.status(now)) as StatusReport;
+    const status = await this.#options.status(STATUS_MS);
     const events = [...((await answers(["events"])) as EventList).items];
     const active = status.families.map(({ inForce }) => inForce).join();
     if (active !== this.#active) this.#startAgain();

@@ -36,7 +36,7 @@ interface StatusPageOptions {
   /** The control socket's routes. */
   readonly answers: Route;
   readonly services: Pick<ListedChanges, "withEndpoint">;
-  readonly feed: Pick<PageFeed, "follow" | "status">;
+  readonly feed: Pick<PageFeed, "follow">;
   /** Explains the packet that these arguments of `nft-proxier explain` describe. Rejects with PacketError if they are invalid. */
   readonly explain: (words: readonly string[]) => Promise<string>;
 }
@@ -79,14 +79,10 @@ class StatusPage {
     } catch {
       return NOT_FOUND;
     }
-    const body = await this.#answer(path);
+    const body = await this.#options.answers(path);
     if (body === undefined) return NOT_FOUND;
     if (body instanceof NotReady) return textReply(503, `${body.reason}\n`);
     return { status: 200, type: JSON_TYPE, body: jsonParts(body), headers: NOT_STORED };
-  }
-
-  #answer(path: readonly string[]): Promise<unknown> | undefined {
-    return path.length === 1 && path[0] === "status" ? this.#options.feed.status() : this.#options.answers(path);
   }
 
   #stream(method: string, after: string | undefined, signal: AbortSignal): HttpReply {

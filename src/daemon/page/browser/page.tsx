@@ -36,7 +36,7 @@ class Page {
   #version = 0;
   #showsWrites = false;
   #onlyProblems = false;
-  /** What the URL has. */
+  /** The search and the service in the URL. */
   #query = "";
   #selected = "";
   /** Services with an endpoint that has the word. */

@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import { type HttpReply, HttpServer } from "../../../../src/observe/http-server.js";
 // The built file: the document is assembled by the build.
 import { statusPage } from "../../../../dist/daemon/page/status-page.js";
+import type { StatusReport } from "../../../../src/observe/status-report.js";
 import { PageFeed } from "../../../../dist/daemon/page/page-feed.js";
 import { WriteHistory } from "../../../../dist/daemon/page/write-history.js";
 import { PacketError } from "../../../../dist/tools/explain/packet-report.js";
@@ -15,8 +16,9 @@ import { sendRaw } from "../../../support/send-raw.ts";
 import { WRITTEN } from "../../proxier/support/sync-report.ts";
 
 const services = Array.from({ length: 2_000 }, (_, i) => ({ namespace: "demo", name: `s${i}` }));
+const STATUS = { kind: "Status", problems: [], families: [{ inForce: true }] } as unknown as StatusReport;
 const BODIES: Readonly<Record<string, unknown>> = {
-  status: { kind: "Status", problems: [], families: [{ inForce: true }] },
+  status: STATUS,
   events: { kind: "EventList", items: [{ at: 1, type: "normal", message: "rules active" }] },
   services: { kind: "ServiceList", items: services },
   "services/demo/a b": { kind: "ServiceList", items: [] },
@@ -45,7 +47,12 @@ function handlerOfPage(): ReturnType<typeof statusPage> {
   return statusPage({
     answers,
     services: listed,
-    feed: new PageFeed({ answers, services: listed, history: new WriteHistory() }),
+    feed: new PageFeed({
+      answers,
+      services: listed,
+      history: new WriteHistory(),
+      status: () => Promise.resolve(STATUS),
+    }),
     explain: (words) =>
       words.length === 1 ? Promise.resolve(`about ${words[0]}`) : Promise.reject(new PacketError("no packet")),
   });
