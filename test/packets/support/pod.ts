@@ -29,7 +29,7 @@ const SETTINGS_READ_ONLY = [
 export interface PodWorld {
   readonly cluster: Cluster;
   readonly nodeName: string;
-  /** Files by name, by ConfigMap. */
+  /** Files by name, by ConfigMap or Secret. */
   readonly configMaps: Readonly<Record<string, Readonly<Record<string, string>>>>;
   /** Files that the account of a pod has. */
   readonly account: Readonly<Record<string, string>>;
@@ -66,7 +66,7 @@ export class Pod {
     this.#directory = directory;
   }
 
-  /** Writes the files of its volumes. Throws if a volume refers to an unknown ConfigMap. */
+  /** Writes the files of its volumes. Throws if a volume refers to an unknown ConfigMap or Secret. */
   static async create(world: PodWorld, spec: V1PodSpec): Promise<Pod> {
     const pod = new Pod(world, spec, await world.cluster.temporaryDirectory());
     for (const volume of spec.volumes ?? []) await pod.#fill(volume);
@@ -93,11 +93,14 @@ export class Pod {
     return this.#world.cluster.node.run([...enter, ...rightsOf(container), ...programOf(command)]);
   }
 
-  async #fill({ name, configMap, emptyDir, hostPath }: V1Volume): Promise<void> {
-    if (configMap !== undefined) {
-      const files = this.#world.configMaps[configMap.name ?? ""];
-      if (files === undefined) throw new Error(`there is no ConfigMap ${configMap.name}`);
-      await this.#write(name, files);
+  async #fill({ name, configMap, projected, emptyDir, hostPath }: V1Volume): Promise<void> {
+    const parts = projected?.sources?.map((source) => source.configMap ?? source.secret);
+    if (configMap !== undefined || parts !== undefined) {
+      for (const part of parts ?? [configMap]) {
+        const files = this.#world.configMaps[part?.name ?? ""];
+        if (files === undefined) throw new Error(`there is no ConfigMap or Secret ${part?.name}`);
+        await this.#write(name, files);
+      }
     } else if (hostPath?.type === "FileOrCreate") await this.#write(".", { [name]: "" });
     else if (hostPath === undefined && emptyDir === undefined) throw new Error(`unknown kind of volume: ${name}`);
     else await this.#write(name, {});

@@ -271,6 +271,8 @@ describe("the image", () => {
     const image = `REGISTRY/nft-proxier:${packageJson.version}`;
     expect([main.image, init.image]).toEqual([image, image]);
     expect(dockerfile).toContain(`/nft-proxier:${packageJson.version} `);
+    const { version } = packageJson;
+    expect(load("chart", "Chart.yaml")).toMatchObject({ version, appVersion: version });
   });
 
   test("has one placeholder, wherever a reader sets it", () => {

@@ -1,0 +1,299 @@
+/** deploy/chart, rendered by helm: equal to the kustomizations, or with exactly the differences that the values ask for. */
+import type { V1ConfigMap, V1Container, V1DaemonSet, V1PodSpec } from "@kubernetes/client-node";
+import { spawnSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parse, parseAllDocuments, stringify } from "yaml";
+import { parseConfig } from "../../src/config/load.ts";
+import type { KubeJson } from "../lab/api-server/api-server.ts";
+import { mustRun } from "../lab/debian.ts";
+import { eventually } from "../lab/eventually.ts";
+import { PLAN } from "../lab/topology.ts";
+import { Api } from "../packets/support/api.ts";
+import { Cluster } from "../packets/support/cluster.ts";
+import { NODE, nodeObject, serviceCIDRObject, serviceObjects } from "../packets/support/objects.ts";
+import { Pod, probe, terminate } from "../packets/support/pod.ts";
+import { kustomize, type KubeObject, patched } from "../support/kustomize.ts";
+import { temporaryDirectory } from "../support/temporary-directory.ts";
+import { checkAgainst } from "../unit/deploy/model-check.ts";
+import { helm } from "./helm.ts";
+
+const root = path.resolve(import.meta.dirname, "../..");
+const chart = path.join(root, "deploy", "chart");
+const { version } = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8")) as { readonly version: string };
+const REGISTRY = "registry.example:5000/net";
+
+/** The values that each cluster has to set, as deploy/kubernetes has them. */
+const required = ["apiServer.host=control-plane.example", "clusterCIDR.ipv4=10.244.0.0/16"];
+const image = `image.repository=${REGISTRY}/nft-proxier`;
+const kubeadm = "existingConfigMap=kube-proxy";
+
+const flags = (sets: readonly string[]): string[] => sets.flatMap((set) => ["--set", set]);
+
+function objectsIn(text: string): KubeObject[] {
+  const objects = parseAllDocuments(text).map((document) => document.toJS() as KubeObject | null);
+  return objects.filter((object) => object !== null);
+}
+
+function rendered(...args: readonly string[]): KubeObject[] {
+  return objectsIn(mustRun(helm(), ["template", "nft-proxier", chart, "-n", "kube-system", ...args]));
+}
+
+/** The objects that `kubectl apply -k` sends, after the reader has set the image. */
+function base(name: string): KubeObject[] {
+  const text = JSON.stringify(kustomize(path.join(root, "deploy", name)));
+  return JSON.parse(text.replaceAll("REGISTRY/", `${REGISTRY}/`)) as KubeObject[];
+}
+
+/** In one order, and with the meaning of the files in a ConfigMap. */
+function meaning(objects: readonly KubeObject[]): unknown[] {
+  const parsed = objects.map((object) => {
+    if (object.kind !== "ConfigMap") return object;
+    const { data = {} } = object as V1ConfigMap;
+    return { ...object, data: Object.fromEntries(Object.entries(data).map(([file, text]) => [file, parse(text)])) };
+  });
+  return parsed.toSorted((a, b) => a.kind.localeCompare(b.kind));
+}
+
+const daemonSetOf = (objects: readonly KubeObject[]): V1DaemonSet =>
+  objects.find(({ kind }) => kind === "DaemonSet") as V1DaemonSet;
+const podOf = (objects: readonly KubeObject[]): V1PodSpec => daemonSetOf(objects).spec?.template.spec as V1PodSpec;
+/** The files of the ConfigMap. */
+const filesOf = (objects: readonly KubeObject[]): Readonly<Record<string, string>> =>
+  (objects.find(({ kind }) => kind === "ConfigMap") as V1ConfigMap).data ?? {};
+
+/** Every value, different from its default. */
+const everything = {
+  image: {
+    repository: `${REGISTRY}/nft-proxier`,
+    digest: `sha256:${"5".repeat(64)}`,
+    pullPolicy: "Always",
+    pullSecrets: ["pull"],
+  },
+  takeover: "canary",
+  apiServer: { host: "fd00::1", port: 443 },
+  clusterCIDR: { ipv4: "10.0.0.0/8", ipv6: "fd00:10:244::/56" },
+  detectLocalMode: "NodeCIDR",
+  config: { conntrack: { maxPerCore: 0, min: 1_048_576 }, nodePortAddresses: ["primary"], oomScoreAdj: -900 },
+  verbosity: 4,
+  extraArgs: ["--service-counters=endpoint"],
+  metrics: {
+    bindAddress: "0.0.0.0:9249",
+    scrapeAnnotations: true,
+    podMonitor: { enabled: true, interval: "30s", labels: { release: "prometheus" } },
+  },
+  resources: { requests: { cpu: "1" }, limits: { memory: "2Gi" } },
+  priorityClassName: "system-cluster-critical",
+  tolerations: [{ key: "dedicated", operator: "Exists" }],
+  nodeSelector: { pool: "edge" },
+  affinity: { nodeAffinity: {} },
+  podAnnotations: { team: "network" },
+  updateStrategy: { type: "OnDelete" },
+};
+
+/** The chart's values as a file, which is where lists and large numbers belong. */
+function file(values: unknown): string {
+  const name = path.join(temporaryDirectory(), "values.yaml");
+  writeFileSync(name, stringify(values));
+  return name;
+}
+
+const readme = readFileSync(path.join(root, "deploy", "README.md"), "utf8");
+const ROW = /^\| `kubectl apply -k deploy\/(\w+)` \| `helm install nft-proxier deploy\/chart ([^`]*)` \|$/gm;
+const instead = [...readme.matchAll(ROW)].map(([, name = "", args = ""]) => [name, args] as const);
+
+test("README.md has a command of helm for each kustomization", () => {
+  const known = new Set([...readme.matchAll(/ -k deploy\/(\w+)/g)].map(([, name]) => name));
+  expect(new Set(instead.map(([name]) => name))).toEqual(known);
+});
+
+test.each(instead)("instead of deploy/%s: helm install %s makes the same objects", (name, args) => {
+  const filled = args
+    .replace("REGISTRY", REGISTRY)
+    .replace("VERSION", version)
+    .replace("HOST", "control-plane.example")
+    .replace("POD-NETWORK", "10.244.0.0/16");
+  expect(meaning(rendered(...filled.split(" ")))).toEqual(meaning(base(name)));
+});
+
+test("every value changes exactly what it says", () => {
+  const objects = rendered("--values", file(everything));
+  const reference = `${REGISTRY}/nft-proxier@${everything.image.digest}`;
+  const before = base("kubernetes");
+  const pod = podOf(before);
+  // helm adds values to the defaults.
+  const resources = { requests: { cpu: "1", memory: "128Mi" }, limits: { memory: "2Gi" } };
+  const changed = { image: reference, imagePullPolicy: "Always", resources };
+  const [init] = pod.initContainers as V1Container[];
+  const [main] = pod.containers;
+  const patch = {
+    spec: {
+      updateStrategy: { type: "OnDelete", rollingUpdate: null },
+      template: {
+        metadata: {
+          annotations: { team: "network", "prometheus.io/scrape": "true", "prometheus.io/port": "9249" },
+        },
+        spec: {
+          priorityClassName: "system-cluster-critical",
+          imagePullSecrets: [{ name: "pull" }],
+          nodeSelector: { "nft-proxier.dev/canary": "true", pool: "edge" },
+          affinity: everything.affinity,
+          tolerations: everything.tolerations,
+          initContainers: [{ ...init, ...changed }],
+          containers: [
+            {
+              ...changed,
+              name: "nft-proxier",
+              ports: [{ name: "metrics", containerPort: 9249 }],
+              command: [...(main.command ?? []), "--v=4", "--service-counters=endpoint"],
+            },
+          ],
+        },
+      },
+    },
+  };
+  const config = {
+    data: {
+      "config.conf": stringify({
+        ...(parse(filesOf(before)["config.conf"]) as object),
+        clusterCIDR: "10.0.0.0/8,fd00:10:244::/56",
+        detectLocalMode: "NodeCIDR",
+        metricsBindAddress: "0.0.0.0:9249",
+        ...everything.config,
+      }),
+      "kubeconfig.conf": filesOf(before)["kubeconfig.conf"].replace(
+        "https://control-plane.example:6443",
+        "https://[fd00::1]:443",
+      ),
+    },
+  };
+  const patches: Readonly<Record<string, unknown>> = { DaemonSet: patch, ConfigMap: config };
+  const podMonitor = {
+    apiVersion: "monitoring.coreos.com/v1",
+    kind: "PodMonitor",
+    metadata: { name: "nft-proxier", namespace: "kube-system", labels: { release: "prometheus" } },
+    spec: {
+      selector: { matchLabels: { "k8s-app": "nft-proxier" } },
+      podMetricsEndpoints: [{ port: "metrics", interval: "30s" }],
+    },
+  };
+  const expected = before.map((object) => patched(object, patches[object.kind] ?? {}) as KubeObject);
+  expect(meaning(objects)).toEqual(meaning([...expected, podMonitor]));
+
+  expect(checkAgainst("V1DaemonSet", daemonSetOf(objects))).toEqual([]);
+  expect(parseConfig(filesOf(objects)["config.conf"], "config.conf")).toMatchObject({
+    warnings: [],
+    config: { oomScoreAdj: -900 },
+  });
+});
+
+test.each([
+  ["image.pullPolicy=Allways", "/image/pullPolicy"],
+  ["image.repository=REGISTRY/nft-proxier", "/image/repository"],
+  ["image.digest=latest", "/image/digest"],
+  ["takeover=both", "/takeover"],
+  ["apiServer.host=", "/apiServer/host"],
+  ["apiServer.host=https://control-plane.example", "/apiServer/host"],
+  ["apiServer.port=65536", "/apiServer/port"],
+  ["apiServer.kubeconfigSecret=edge", "/apiServer/host"],
+  ["clusterCIDR.ipv4=", "/clusterCIDR/ipv4"],
+  ["clusterCIDR.ipv4=10.244.0.0/33", "/clusterCIDR/ipv4"],
+  ["clusterCIDR.ipv6=10.244.0.0/16", "/clusterCIDR/ipv6"],
+  ["detectLocalMode=ClusterCidr", "/detectLocalMode"],
+  ["config.mode=iptables", "/config/mode"],
+  ["config.metricsBindAddress=0.0.0.0:10249", "/config/metricsBindAddress"],
+  [kubeadm, "/apiServer/host"],
+  ["verbosity=debug", "/verbosity"],
+  ["extraArgs={own-table}", "/extraArgs/0"],
+  ["metrics.podMonitor.enabled=true", "/metrics/bindAddress"],
+  ["metrics.scrapeAnnotations=true", "/metrics/bindAddress"],
+  ["metrics.podMonitor.interval=often", "/metrics/podMonitor/interval"],
+  ["resources=none", "/resources"],
+  ["tolerations=all", "/tolerations"],
+  ["updateStrategy.maxUnavailable=0", "/updateStrategy/maxUnavailable"],
+])("helm refuses %s, and names %s", (set, place) => {
+  const args = ["template", "nft-proxier", chart, ...flags([image, ...required, set])];
+  const { status, stderr } = spawnSync(helm(), args, { encoding: "utf8" });
+  expect({ status, stderr }).toEqual({ status: 1, stderr: expect.stringContaining(`at '${place}': `) as string });
+});
+
+test("helm refuses a value that does not exist", () => {
+  const args = ["template", "nft-proxier", chart, ...flags([image, ...required, "toleration=x"])];
+  expect(() => mustRun(helm(), args)).toThrow("additional properties 'toleration' not allowed");
+});
+
+test("helm lint finds nothing", () => {
+  const args = ["lint", "--strict", chart, ...flags([image, ...required])];
+  expect(mustRun(helm(), args)).toContain("1 chart(s) linted, 0 chart(s) failed");
+});
+
+describe("a pod of the chart", () => {
+  const token = "token-of-the-account";
+  let cluster: Cluster;
+  let api: Api;
+
+  beforeAll(async () => {
+    cluster = await Cluster.create([{ name: "a", on: "node" }]);
+    const tls = { hosts: ["control-plane.example"] };
+    api = await Api.start(cluster.lab.remote, { host: PLAN.remoteNode.ip, port: 6443, tls, tokens: [token] });
+    const service = serviceObjects(cluster.lab, { name: "web", n: 1, endpoints: ["a"] });
+    await api.call("put", [nodeObject(), serviceCIDRObject(), ...service] as unknown as readonly KubeJson[]);
+  });
+  afterAll(() => cluster.destroy());
+
+  /** Starts the pod as the kubelet does, and returns the answers of its probes and of the metrics port. */
+  async function starts(args: readonly string[], metricsPort: number): Promise<unknown[]> {
+    const objects = rendered(...flags([image]), ...args);
+    const defaults = filesOf(rendered(...flags([image, ...required])));
+    const spec = podOf(objects);
+    const pod = await Pod.create(
+      {
+        cluster,
+        nodeName: NODE,
+        configMaps: { "nft-proxier": filesOf(objects), edge: { "kubeconfig.conf": defaults["kubeconfig.conf"] } },
+        account: { "ca.crt": api.ca, token },
+        hosts: `127.0.0.1 localhost\n${PLAN.remoteNode.ip} control-plane.example\n`,
+      },
+      spec,
+    );
+    for (const init of spec.initContainers ?? []) expect(await pod.run(init)).toMatchObject({ code: 0 });
+    const [main] = spec.containers;
+    const running = pod.start(main);
+    await eventually(async () => expect(await probe(cluster, main.readinessProbe ?? {})).toBe(200));
+    const metrics = { httpGet: { path: "/metrics", port: metricsPort } };
+    const answers = [await probe(cluster, main.livenessProbe ?? {}), await probe(cluster, metrics)];
+    expect(await terminate(running)).toBe(0);
+    const warnings = running.log().match(/^.*"level":"(?:warn|error)".*$/gm) ?? [];
+    // The kubelet lowers the score of a real pod.
+    expect(warnings.filter((line) => !line.includes("/proc/self/oom_score_adj"))).toEqual([]);
+    return answers;
+  }
+
+  test("starts with the smallest set of values, and keeps its metrics to the node", async () => {
+    expect(await starts(flags(required), 10249)).toEqual([200, expect.stringContaining("ECONNREFUSED")]);
+  });
+
+  test("starts with a kubeconfig in a Secret, metrics on all addresses, and further fields and flags", async () => {
+    const { config, extraArgs, metrics, verbosity } = everything;
+    const own = { config, extraArgs, metrics, verbosity, detectLocalMode: "NodeCIDR" };
+    const values = { ...own, apiServer: { kubeconfigSecret: "edge" } };
+    expect(await starts(["--values", file(values)], 9249)).toEqual([200, 200]);
+  });
+});
+
+test.each([
+  ["replace", required],
+  ["canary", ["takeover=canary", kubeadm, "metrics.bindAddress=0.0.0.0:10249"]],
+])("the notes for %s name what exists", (takeover, sets) => {
+  const args = ["install", "nft-proxier", chart, "-n", "kube-system", "--dry-run=client", ...flags([image, ...sets])];
+  const [, notes = ""] = mustRun(helm(), args).split("\nNOTES:\n");
+  const pod = daemonSetOf(base("kubernetes"));
+  expect(notes).toContain(takeover === "canary" ? "kubectl label node NODE nft-proxier.dev/canary=true" : "every node");
+  expect(notes).toContain(`rollout status daemonset/${pod.metadata?.name}\n`);
+  expect(notes).toContain(`logs -l k8s-app=${pod.spec?.selector.matchLabels?.["k8s-app"]} `);
+  const commands = notes.match(/^ {5}kubectl .*/gm) ?? [];
+  expect(commands.length).toBe(takeover === "canary" ? 5 : 4);
+  if (takeover === "canary") expect(commands[4]).toContain(" get configmap kube-proxy ");
+  expect(commands.filter((line) => !/ -n kube-system | label node /.test(line))).toEqual([]);
+});
