@@ -249,7 +249,7 @@ describe("the commands in README.md", () => {
     const containers = KUBEADM_DAEMON_SET.spec?.template.spec?.containers.map(({ name }) => name);
     expect([...new Set(images)]).toEqual(containers);
     const executed = kubectl.filter((line) => / exec /.test(line));
-    expect(executed.filter((line) => !/ exec POD -- \S/.test(line))).toEqual([]);
+    expect(executed.filter((line) => !/ exec (?:POD|daemonset\/\S+) -- \S/.test(line))).toEqual([]);
   });
 
   test("name kustomizations that exist", () => {
