@@ -20,6 +20,7 @@ import {
 import type { Family } from "../netlink/kernel.js";
 import { hooksOf, neverMatches, prioritiesOf, vocabulary } from "../table/table-exports.js";
 import { FieldError } from "./field-error.js";
+import type { SetSpec } from "./elements.js";
 import type { ChainSpec, Rule, Statement } from "./rules.js";
 import { VERDICT } from "./verdicts.js";
 
@@ -98,9 +99,13 @@ export function checkChain(spec: unknown, family: Family): void {
   for (const [index, rule] of rules.entries()) checkRule(`chain ${chain}, rule ${index}`, rule, family);
 }
 
+const KEPT_SET = { ...SET, keep: optional(flag) };
 /** Checks a set. Throws FieldError. */
 export function checkSet(spec: unknown): void {
-  checkNamed("set", SET, "set", spec);
+  checkNamed("set", KEPT_SET, "set", spec);
+  const { set, keep, dynamic, data } = spec as SetSpec;
+  if (keep === true && (dynamic === true || data === "verdict"))
+    throw new FieldError(`set ${set}, keep`, "a set that is not dynamic, and no verdict map", true);
 }
 
 /** Checks an object whose field `key` names it in errors. */
@@ -129,7 +134,7 @@ export const tableOptions = record({
   ownerMark: optional(text("a word", (given) => given !== "")),
 });
 
-export const printOptions = record({ family, sets: optional(list(record(SET, "a set"))) });
+export const printOptions = record({ family, sets: optional(list(record(KEPT_SET, "a set"))) });
 
 const bytes = optional(integer("a number of bytes from 1 to 4294967295", 1, 0xffffffff));
 const namespace = { netns: optional(text("a path", (given) => given !== "")), receiveBufferBytes: bytes } as const;

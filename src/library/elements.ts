@@ -1,12 +1,48 @@
 /** Elements of sets and maps, in readable form. Packed bytes are used unchanged, as a fast path. */
 import type { Verdict } from "../netlink/kernel.js";
-import { type ElementSet, type FieldType, type SetSpec as FullSetSpec, TableError } from "../table/table-exports.js";
+import {
+  type FieldType,
+  type ListedElements,
+  type SetSpec as FullSetSpec,
+  TableError,
+} from "../table/table-exports.js";
 import { check, elementOptions } from "./checks.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";
 import { parseVerdict, verdictText, type VerdictText } from "./verdicts.js";
 
 /** Specification of a set or map: its key, the type of its values, its maximum size. */
-export interface SetSpec extends Omit<FullSetSpec, "deferUndesired"> {}
+export interface SetSpec extends Omit<FullSetSpec, "deferUndesired"> {
+  /**
+   * Elements that are in the kernel's set when the program starts stay, with their remaining times: the first `load()` or `apply()` adds them to the
+   * desired state. They also stay if the set gets another timeout, size or comment. Not for verdict maps. Dynamic sets keep their elements anyway.
+   */
+  readonly keep?: boolean;
+}
+
+/** One element of a set. Protocols and classes are numbers. */
+export interface SetEntry<Key extends readonly FieldType[] = readonly FieldType[]> {
+  readonly key: FieldsValue<Key>;
+  /** The element's timeout. Absent if it does not expire. */
+  readonly timeoutMs?: number;
+  /** Time until it expires. Absent if it does not expire. */
+  readonly leftMs?: number;
+  /** Packets and bytes that matched the element. Only in sets with `counters`. */
+  readonly counted?: Counted;
+}
+
+/** One element of a map. */
+export interface MapEntry<
+  Key extends readonly FieldType[] = readonly FieldType[],
+  Data = FieldsValue<readonly FieldType[]>,
+> extends SetEntry<Key> {
+  readonly data: Data;
+}
+
+/** Packets, and their bytes with headers of the network layer. */
+export interface Counted {
+  readonly packets: number;
+  readonly bytes: number;
+}
 
 type Flag<Spec, Name extends keyof SetSpec> = Name extends keyof Spec
   ? Spec[Name] extends true
@@ -37,7 +73,7 @@ export interface SetFate {
 }
 
 /** Returns the elements of a handle's set. Throws TableError if the set is no longer declared. */
-function living(elements: ElementSet, fate: SetFate): ElementSet {
+function living(elements: ListedElements, fate: SetFate): ListedElements {
   if (fate.gone === undefined) return elements;
   throw new TableError(
     "invalid",
@@ -62,19 +98,19 @@ export interface ElementOptions {
 
 /** The common part of sets and maps. In keys that are bytes, every field of a concatenation is padded to 4 bytes. */
 abstract class Keyed<Key extends readonly FieldType[]> {
-  readonly #elements: ElementSet;
+  readonly #elements: ListedElements;
   readonly #fate: SetFate;
   readonly #keys: FieldCodec;
 
   /** @internal */
-  constructor(elements: ElementSet, fate: SetFate) {
+  constructor(elements: ListedElements, fate: SetFate) {
     this.#elements = elements;
     this.#fate = fate;
     this.#keys = new FieldCodec(`set ${elements.spec.set}, key`, elements.spec.key);
   }
 
   /** @internal */
-  protected get elements(): ElementSet {
+  protected get elements(): ListedElements {
     return living(this.#elements, this.#fate);
   }
 
@@ -85,6 +121,13 @@ abstract class Keyed<Key extends readonly FieldType[]> {
 
   has(key: FieldsValue<Key> | Uint8Array): boolean {
     return this.elements.has(this.packKey(key));
+  }
+
+  /** Returns the keys of all desired elements, in no particular order. */
+  keys(): FieldsValue<Key>[] {
+    const keys: FieldsValue<Key>[] = [];
+    this.elements.forEach((key) => void keys.push(this.unpackKey(key)));
+    return keys;
   }
 
   /** Removes the element with the next apply. Returns false if it was not desired. */
@@ -100,7 +143,7 @@ abstract class Keyed<Key extends readonly FieldType[]> {
    * Returns the packets and bytes that matched the element, as of the last `Table.readCounters()`. Needs a set with `counters`. Returns undefined
    * if the element is not desired.
    */
-  counted(key: FieldsValue<Key> | Uint8Array): { readonly packets: number; readonly bytes: number } | undefined {
+  counted(key: FieldsValue<Key> | Uint8Array): Counted | undefined {
     const bytes = this.packKey(key);
     const { set, counters } = this.elements.spec;
     if (counters === undefined) throw new FieldError(`set ${set}`, "a set with counters", "no counters");
@@ -124,6 +167,22 @@ abstract class Keyed<Key extends readonly FieldType[]> {
   protected packKey(key: unknown): Uint8Array {
     return this.#keys.pack(key);
   }
+
+  /** @internal */
+  protected unpackKey(key: Uint8Array): FieldsValue<Key> {
+    return this.#keys.unpack(key) as FieldsValue<Key>;
+  }
+
+  /** @internal */
+  protected entryOf(key: Uint8Array): SetEntry<Key> {
+    const { elements } = this;
+    const [timeoutMs, leftMs] = elements.times(key);
+    return {
+      key: this.unpackKey(key),
+      ...(timeoutMs > 0 && { timeoutMs, leftMs }),
+      ...(elements.spec.counters !== undefined && { counted: elements.counted(key) }),
+    };
+  }
 }
 
 /** A set, which has only keys. */
@@ -132,17 +191,49 @@ export class PlainSet<Key extends readonly FieldType[] = readonly FieldType[]> e
   put(key: FieldsValue<Key> | Uint8Array, options?: ElementOptions): boolean {
     return this.elements.put(this.packKey(key), undefined, this.timeoutOf(options));
   }
+
+  /** Returns the desired element, or undefined if it is not desired. */
+  get(key: FieldsValue<Key> | Uint8Array): SetEntry<Key> | undefined {
+    const bytes = this.packKey(key);
+    return this.elements.has(bytes) ? this.entryOf(bytes) : undefined;
+  }
+
+  /** Returns all desired elements, in no particular order. Their `counted` is as of the last `Table.readCounters()`. */
+  entries(): SetEntry<Key>[] {
+    const entries: SetEntry<Key>[] = [];
+    this.elements.forEach((key) => void entries.push(this.entryOf(key)));
+    return entries;
+  }
+}
+
+/** The common part of maps. */
+abstract class Mapped<Key extends readonly FieldType[], Data> extends Keyed<Key> {
+  /** @internal */
+  protected abstract unpackData(data: Uint8Array): Data;
+
+  /** Returns the key's desired value, with protocols and classes as numbers, or undefined if the key is not desired. */
+  get(key: FieldsValue<Key> | Uint8Array): Data | undefined {
+    const data = this.elements.get(this.packKey(key));
+    return data === undefined ? undefined : this.unpackData(data);
+  }
+
+  /** Returns all desired elements, in no particular order. Their `counted` is as of the last `Table.readCounters()`. */
+  entries(): MapEntry<Key, Data>[] {
+    const entries: MapEntry<Key, Data>[] = [];
+    this.elements.forEach((key, data) => void entries.push({ ...this.entryOf(key), data: this.unpackData(data) }));
+    return entries;
+  }
 }
 
 /** A map from keys to values. */
 export class DataMap<
   Key extends readonly FieldType[] = readonly FieldType[],
   Data extends readonly FieldType[] = readonly FieldType[],
-> extends Keyed<Key> {
+> extends Mapped<Key, FieldsValue<Data>> {
   readonly #data: FieldCodec;
 
   /** @internal */
-  constructor(elements: ElementSet, fate: SetFate) {
+  constructor(elements: ListedElements, fate: SetFate) {
     super(elements, fate);
     this.#data = new FieldCodec(`map ${elements.spec.set}, data`, elements.spec.data as readonly FieldType[]);
   }
@@ -152,10 +243,9 @@ export class DataMap<
     return this.elements.put(this.packKey(key), this.#data.pack(data), this.timeoutOf(options));
   }
 
-  /** Returns the key's desired value, with protocols and classes as numbers. */
-  get(key: FieldsValue<Key> | Uint8Array): FieldsValue<Data> | undefined {
-    const data = this.elements.get(this.packKey(key));
-    return data === undefined ? undefined : (this.#data.unpack(data) as FieldsValue<Data>);
+  /** @internal */
+  protected override unpackData(data: Uint8Array): FieldsValue<Data> {
+    return this.#data.unpack(data) as FieldsValue<Data>;
   }
 }
 
@@ -164,12 +254,13 @@ export interface VerdictNumbers {
   verdict(id: number): Verdict;
 }
 
-export class VerdictMap<Key extends readonly FieldType[] = readonly FieldType[]> extends Keyed<Key> {
+/** A map from keys to verdicts. */
+export class VerdictMap<Key extends readonly FieldType[] = readonly FieldType[]> extends Mapped<Key, VerdictText> {
   readonly #numbers: VerdictNumbers;
   readonly #data = new Uint32Array(1);
 
   /** @internal */
-  constructor(elements: ElementSet, fate: SetFate, numbers: VerdictNumbers) {
+  constructor(elements: ListedElements, fate: SetFate, numbers: VerdictNumbers) {
     super(elements, fate);
     this.#numbers = numbers;
   }
@@ -182,25 +273,24 @@ export class VerdictMap<Key extends readonly FieldType[] = readonly FieldType[]>
     return this.elements.put(bytes, new Uint8Array(this.#data.buffer), timeoutMs);
   }
 
-  get(key: FieldsValue<Key> | Uint8Array): VerdictText | undefined {
-    const data = this.elements.get(this.packKey(key));
-    if (data === undefined) return undefined;
+  /** @internal */
+  protected override unpackData(data: Uint8Array): VerdictText {
     return verdictText(this.#numbers.verdict(new Uint32Array(data.slice().buffer)[0]));
   }
 }
 
 /** A set of networks (`interval: true`). */
 export class NetworkSet {
-  readonly #own: ElementSet;
+  readonly #own: ListedElements;
   readonly #fate: SetFate;
 
   /** @internal */
-  constructor(elements: ElementSet, fate: SetFate) {
+  constructor(elements: ListedElements, fate: SetFate) {
     this.#own = elements;
     this.#fate = fate;
   }
 
-  get #elements(): ElementSet {
+  get #elements(): ListedElements {
     return living(this.#own, this.#fate);
   }
 

@@ -3,8 +3,8 @@ import { isDeepStrictEqual } from "node:util";
 import type { ChangeBatch, Kernel, TableRef, Verdict } from "../netlink/kernel.js";
 import {
   type ApplyOptions as EngineApplyOptions,
-  type ElementSet,
   type ForeignChange,
+  type ListedElements,
   Table as Engine,
   type TableOptions as EngineOptions,
   TableWatch as EngineWatch,
@@ -73,7 +73,10 @@ export class Table {
   /** The verdicts of maps, by the engine's numbers. */
   readonly #verdicts = new Map<number, Verdict>();
   /** Sets by name, as last declared. */
-  readonly #sets = new Map<string, { readonly elements: ElementSet; readonly spec: SetSpec; readonly fate: SetFate }>();
+  readonly #sets = new Map<
+    string,
+    { readonly elements: ListedElements; readonly spec: SetSpec; readonly fate: SetFate }
+  >();
 
   /** Throws FieldError, or RangeError if the mark does not fit in a comment. */
   constructor(kernel: Kernel, options: TableOptions) {
@@ -116,7 +119,7 @@ export class Table {
   }
 
   /** Returns the set's elements, and the fate that its handles share. */
-  #declare(spec: SetSpec): [elements: ElementSet, fate: SetFate] {
+  #declare(spec: SetSpec): [elements: ListedElements, fate: SetFate] {
     const elements = this.#engine.set(spec);
     const former = this.#sets.get(spec.set);
     if (former?.elements === elements && isDeepStrictEqual(typesOf(former.spec), typesOf(spec))) {
@@ -218,7 +221,7 @@ export class Table {
 
   #elementsOf(
     spec: SetSpec,
-    elements: ElementSet,
+    elements: ListedElements,
     fate: SetFate,
   ): DataMap | DynamicSet | NetworkSet | PlainSet | VerdictMap {
     if (spec.interval === true) return new NetworkSet(elements, fate);

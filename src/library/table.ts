@@ -41,7 +41,10 @@ export {
   PlainSet,
   VerdictMap,
   type ElementOptions,
+  type Counted,
   type ElementsOf,
+  type MapEntry,
+  type SetEntry,
   type SetSpec,
 } from "./elements.js";
 export { FieldError, type FieldsValue, type FieldValues, type Protocol, type ProtocolName } from "./field-codec.js";

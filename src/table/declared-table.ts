@@ -1,7 +1,8 @@
 import type { TableRef, Verdict } from "../netlink/kernel.js";
 import { renderTable } from "./rules/print.js";
 import { checkComment, checkName } from "./rules/names-and-comments.js";
-import type { ChainSpec, ElementSet, SetSpec, TableOptions } from "./rules/rule.js";
+import type { KeptSpec, ListedElements } from "./elements/tracked-elements.js";
+import type { ChainSpec, TableOptions } from "./rules/rule.js";
 import { DesiredState } from "./sync/desired-state.js";
 
 /** Declarations of a table's content, for the kernel (`Table`) or as text (`DeclaredTable`). */
@@ -37,7 +38,7 @@ export class DeclaredTable {
    * Declares the set or map. If the name is declared already, returns the same elements. Changing the width of the key or data, or whether it is a
    * set of intervals, discards the former elements.
    */
-  set(spec: SetSpec): ElementSet {
+  set(spec: KeptSpec): ListedElements {
     return this.desired.set(spec);
   }
 

@@ -97,6 +97,7 @@ const SET: Required<SetSpec> = {
   timeoutMs: 1000,
   size: 100,
   counters: { carries: () => true },
+  keep: false,
   comment: "a set",
 };
 const INSERTION: Insertion = {

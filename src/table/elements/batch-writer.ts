@@ -176,7 +176,7 @@ function unpadded(words: Int32Array<ArrayBuffer>, shape: Shape): Uint8Array {
 export type RecordVisitor = (words: Int32Array, at: number, data: Int32Array, dataAt: number) => void;
 
 /** The word of a record, as `eachRecord` visits it, at which a column begins. -1 if the batch has no such column. */
-export function columnWord(batch: ElementBatch, column: "expiration" | "counter"): number {
+export function columnWord(batch: ElementBatch, column: "timeout" | "expiration" | "counter"): number {
   const { keyLen, dataLen } = batch;
   const at = batchLayout(batch)[column];
   return at < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen) + (at - keyLen - dataLen) / 4;

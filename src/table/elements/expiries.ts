@@ -98,6 +98,14 @@ export class Expiries {
     return true;
   }
 
+  /** The row has just become desired as a dump has found it. */
+  adopt(row: number): void {
+    const ends = this.#of(row);
+    ends.until = ends.kernelUntil - SLACK_MS;
+    ends.renewed = ends.asked = ends.inherited = ends.over = false;
+    this.#push(ends.until - SLACK_MS, row);
+  }
+
   /** Whether to write the row although the kernel holds it. */
   renewed(row: number): boolean {
     return this.#ends.get(row)?.renewed === true;
@@ -130,14 +138,20 @@ export class Expiries {
     this.#heldUntil(row, ends, this.#now() + ends.sentLeft + SLACK_MS);
   }
 
-  /** A dump has the row, with this much time left, ms. 0: it does not end. */
-  found(row: number, leftMs: number): void {
+  /**
+   * A dump has the row.
+   * @param leftMs 0: it does not end.
+   * @param timeoutMs the row's own timeout. 0: that of the kernel's set.
+   */
+  found(row: number, leftMs: number, timeoutMs: number): void {
     const isNew = !this.#ends.has(row);
     const ends = this.#of(row);
     const end = leftMs === 0 ? Infinity : this.#now() + leftMs;
     this.#heldUntil(row, ends, end + SLACK_MS);
     if (!this.#isDesired(row)) {
       ends.inherited = isNew;
+      // The kernel's set may have had another timeout.
+      ends.timeoutMs = leftMs === 0 ? 0 : timeoutMs || Math.max(this.defaultMs(), leftMs);
       return;
     }
     const same = ends.until === end || Math.abs(ends.until - end) <= SAME_MS;

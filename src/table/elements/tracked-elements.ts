@@ -56,13 +56,25 @@ interface TrackerOptions {
   readonly gate?: ChangeGate;
 }
 
+/** A set whose elements stay when the program starts. */
+export interface KeptSpec extends SetSpec {
+  /** The first read of the kernel desires the elements that it finds, with their remaining times. Not for verdict maps. */
+  readonly keep?: boolean;
+}
+
+/** The elements of one set, which can be listed. */
+export interface ListedElements extends ElementSet {
+  /** Calls `visit` with every desired element. The views are valid during the call only. */
+  forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void;
+}
+
 /** Whether the Table fills the set, and its elements have timeouts. */
 export function tracksEnds({ timeoutMs, dynamic }: SetSpec): boolean {
   return timeoutMs !== undefined && dynamic !== true;
 }
 
 /** The elements of one set. Only `Table` calls the methods that `ElementSet` does not have. */
-export class TrackedElements implements ElementSet {
+export class TrackedElements implements ListedElements {
   readonly keyLen: number;
   readonly dataLen: number;
   /** Whether the elements of the kernel's set are known. */
@@ -81,7 +93,7 @@ export class TrackedElements implements ElementSet {
   readonly #expiries: Expiries | undefined;
 
   constructor(
-    public spec: SetSpec,
+    public spec: KeptSpec,
     { verdicts, onDirty, now = () => performance.now(), gate }: TrackerOptions = {},
   ) {
     const shape = rowShape(spec);
@@ -275,9 +287,15 @@ export class TrackedElements implements ElementSet {
 
   desireObserved(): void {
     this.#gate?.checkChangeable();
+    this.#keep();
+  }
+
+  #keep(): void {
     const rows = this.#rows;
     for (let row = 0; row < rows.end; row++) {
-      if (this.#isUndesired(row)) this.#put(row, rows.kernelWords(row), rows.kernelAt(row));
+      if (!this.#isUndesired(row)) continue;
+      this.#put(row, rows.kernelWords(row), rows.kernelAt(row));
+      this.#expiries?.adopt(row);
     }
   }
 
@@ -285,7 +303,6 @@ export class TrackedElements implements ElementSet {
     for (let row = 0; row < this.#rows.end; row++) if ((this.#rows.of(row) & DESIRED) !== 0) this.#undesire(row, false);
   }
 
-  /** Calls `visit` with every desired element. The views are valid during the call only. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
     this.#sweep();
     for (let row = 0, { end } = this.#rows; row < end; row++) {
@@ -359,13 +376,15 @@ export class TrackedElements implements ElementSet {
     this.#rows.forgetKernel(!fresh);
     const drift = { gone: 0, added: 0, changed: 0 };
     const counterAt = this.#counted === undefined ? -1 : columnWord(batch, "counter");
+    const timeAt = this.#expiries === undefined ? -1 : columnWord(batch, "timeout");
     const leftAt = this.#expiries === undefined ? -1 : columnWord(batch, "expiration");
     const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
       const row = this.#rows.findOrInsert(words, at);
       if (counterAt >= 0) this.#counted?.note(row, words, at + counterAt);
       const how = this.#rows.found(row, data, dataAt, fresh && deferUndesired);
       if (this.#expiries !== undefined) {
-        this.#expiries.found(row, leftAt < 0 ? 0 : readU64(words, at + leftAt));
+        const timeoutMs = timeAt < 0 ? 0 : readU64(words, at + timeAt);
+        this.#expiries.found(row, leftAt < 0 ? 0 : readU64(words, at + leftAt), timeoutMs);
         if (this.#expiries.renewed(row)) this.#rows.markDirty(row);
       }
       if (how !== undefined) drift[how]++;
@@ -375,6 +394,7 @@ export class TrackedElements implements ElementSet {
       const defers = typeof deferUndesired === "boolean" ? () => deferUndesired : deferUndesired;
       drift.gone = await this.#rows.finishLoad((row) => first && defers(this.#rows.keyBytes(row)));
     }
+    if (first && this.spec.keep === true) this.#keep();
     return { complete, drift };
   }
 

@@ -3,7 +3,7 @@ import { counted } from "../../base/counted.js";
 import { isDeepStrictEqual } from "node:util";
 
 import type { TableRef } from "../../netlink/kernel.js";
-import { type ChangeGate, TrackedElements, tracksEnds } from "../elements/tracked-elements.js";
+import { type ChangeGate, type KeptSpec, TrackedElements, tracksEnds } from "../elements/tracked-elements.js";
 import type { KernelState } from "./table-dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/tracked-intervals.js";
@@ -84,7 +84,7 @@ export class DesiredState implements ChangeGate {
     if (this.chains.delete(name)) this.#dirty.chains.add(name);
   }
 
-  set(spec: SetSpec): TrackedElements {
+  set(spec: KeptSpec): TrackedElements {
     this.checkChangeable();
     checkSetSpec(spec);
     const former = this.sets.get(spec.set) ?? this.retired.get(spec.set);

@@ -8,7 +8,7 @@ import { driftOf, elementChanges, structureChanges } from "./drift.js";
 import type { ElementDrift, TrackedElements } from "../elements/tracked-elements.js";
 import { fateOf, type TableFacts } from "../quirks.js";
 import { needsHandles } from "./plan.js";
-import { serves } from "../rules/schema.js";
+import { packedBytes, serves, typeId } from "../rules/schema.js";
 import {
   dumpRules,
   dumpTable,
@@ -18,7 +18,7 @@ import {
   type TableDump,
   unlessTorn,
 } from "./table-dump.js";
-import type { Drift } from "../rules/rule.js";
+import type { Drift, SetSpec } from "../rules/rule.js";
 import type { DesiredState } from "./desired-state.js";
 
 export interface Reading {
@@ -178,7 +178,8 @@ export class ObservedTable {
   #counterpart(info: SetInfo): TrackedElements | undefined {
     const elements = this.desired.sets.get(info.set);
     if (elements === undefined || elements.spec.dynamic === true) return undefined;
-    return serves(info, elements.spec) ? elements : undefined;
+    const { spec } = elements;
+    return serves(info, spec) || (spec.keep === true && holdsSameElements(info, spec)) ? elements : undefined;
   }
 
   /** Whether everything but elements is as observed, and the sets whose elements can be compared. */
@@ -226,8 +227,9 @@ export class ObservedTable {
     const slice = new TimeSlice();
     for (const [name, elements] of [...this.desired.sets, ...this.desired.retired]) {
       if (slice.spent) await slice.yield();
-      // Loads the counters of its elements.
-      if (inTheWay && elements.spec.counters !== undefined && this.desired.sets.get(name) === elements)
+      // Loads the counters of its elements, and the elements that stay.
+      const { counters, keep } = elements.spec;
+      if (inTheWay && (counters !== undefined || keep === true) && this.desired.sets.get(name) === elements)
         await elements.load(dump.elements.get(name));
       const info = state.sets.get(name);
       const batch = info && this.#counterpart(info) && dump.elements.get(name);
@@ -272,4 +274,14 @@ export class ObservedTable {
     if (!complete) this.state.unusable.add(name);
     return drift;
   }
+}
+
+/** Whether the set can take over the kernel's elements, although its timeout, comment, bound or counters differ. */
+function holdsSameElements(
+  { flags, keyType, keyLen, dataType, dataLen }: SetInfo,
+  { key, data, interval }: SetSpec,
+): boolean {
+  const sameData = Array.isArray(data) ? dataType === typeId(data) && dataLen === packedBytes(data) : !dataType;
+  const sameRanges = ((flags & SetFlag.interval) !== 0) === (interval === true);
+  return keyType === typeId(key) && keyLen === packedBytes(key) && sameData && sameRanges;
 }
