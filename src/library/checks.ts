@@ -18,9 +18,14 @@ import {
   variants,
 } from "../base/shape.js";
 import type { Family } from "../netlink/kernel.js";
-import { hooksOf, neverMatches, prioritiesOf, vocabulary } from "../table/table-exports.js";
+import {
+  hooksOf,
+  neverMatches,
+  prioritiesOf,
+  type SetSpec as FullSetSpec,
+  vocabulary,
+} from "../table/table-exports.js";
 import { FieldError } from "./field-error.js";
-import type { SetSpec } from "./elements.js";
 import type { ChainSpec, Rule, Statement } from "./rules.js";
 import { VERDICT } from "./verdicts.js";
 
@@ -103,7 +108,7 @@ const KEPT_SET = { ...SET, keep: optional(flag) };
 /** Checks a set. Throws FieldError. */
 export function checkSet(spec: unknown): void {
   checkNamed("set", KEPT_SET, "set", spec);
-  const { set, keep, dynamic, data } = spec as SetSpec;
+  const { set, keep, dynamic, data } = spec as FullSetSpec & { readonly keep?: boolean };
   if (keep === true && (dynamic === true || data === "verdict"))
     throw new FieldError(`set ${set}, keep`, "a set that is not dynamic, and no verdict map", true);
 }

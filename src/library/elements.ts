@@ -1,48 +1,19 @@
 /** Elements of sets and maps, in readable form. Packed bytes are used unchanged, as a fast path. */
 import type { Verdict } from "../netlink/kernel.js";
-import {
-  type FieldType,
-  type ListedElements,
-  type SetSpec as FullSetSpec,
-  TableError,
-} from "../table/table-exports.js";
-import { check, elementOptions } from "./checks.js";
+import type { FieldType, ListedElements } from "../table/table-exports.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";
+import type { DynamicMap, DynamicSet } from "./filled-sets.js";
+import {
+  checkFate,
+  type Counted,
+  type ElementOptions,
+  type MapEntry,
+  type SetEntry,
+  type SetFate,
+  type SetSpec,
+  timeoutOf,
+} from "./set-spec.js";
 import { parseVerdict, verdictText, type VerdictText } from "./verdicts.js";
-
-/** Specification of a set or map: its key, the type of its values, its maximum size. */
-export interface SetSpec extends Omit<FullSetSpec, "deferUndesired"> {
-  /**
-   * Elements that are in the kernel's set when the program starts stay, with their remaining times: the first `load()` or `apply()` adds them to the
-   * desired state. They also stay if the set gets another timeout, size or comment. Not for verdict maps. Dynamic sets keep their elements anyway.
-   */
-  readonly keep?: boolean;
-}
-
-/** One element of a set. Protocols and classes are numbers. */
-export interface SetEntry<Key extends readonly FieldType[] = readonly FieldType[]> {
-  readonly key: FieldsValue<Key>;
-  /** The element's timeout. Absent if it does not expire. */
-  readonly timeoutMs?: number;
-  /** Time until it expires. Absent if it does not expire. */
-  readonly leftMs?: number;
-  /** Packets and bytes that matched the element. Only in sets with `counters`. */
-  readonly counted?: Counted;
-}
-
-/** One element of a map. */
-export interface MapEntry<
-  Key extends readonly FieldType[] = readonly FieldType[],
-  Data = FieldsValue<readonly FieldType[]>,
-> extends SetEntry<Key> {
-  readonly data: Data;
-}
-
-/** Packets, and their bytes with headers of the network layer. */
-export interface Counted {
-  readonly packets: number;
-  readonly bytes: number;
-}
 
 type Flag<Spec, Name extends keyof SetSpec> = Name extends keyof Spec
   ? Spec[Name] extends true
@@ -58,42 +29,22 @@ type OfInterval<Interval, Spec extends SetSpec> = Interval extends true
   ? NetworkSet
   : OfDynamic<Flag<Spec, "dynamic">, Spec>;
 type OfDynamic<Dynamic, Spec extends SetSpec> = Dynamic extends true
-  ? DynamicSet
-  : OfData<"data" extends keyof Spec ? Spec["data"] : undefined, Spec>;
+  ? OfFilled<DataOf<Spec>, Spec>
+  : OfData<DataOf<Spec>, Spec>;
+type DataOf<Spec extends SetSpec> = "data" extends keyof Spec ? Spec["data"] : undefined;
+type OfFilled<Data, Spec extends SetSpec> = Data extends readonly FieldType[]
+  ? DynamicMap<Spec["key"], Data>
+  : DynamicSet<Spec["key"]>;
 type OfData<Data, Spec extends SetSpec> = Data extends "verdict"
   ? VerdictMap<Spec["key"]>
   : Data extends readonly FieldType[]
     ? DataMap<Spec["key"], Data>
     : PlainSet<Spec["key"]>;
 
-/** Whether the set of a handle is still declared. */
-export interface SetFate {
-  /** Why it is not, such as "removed from the table". Absent if it is declared. */
-  gone?: string;
-}
-
 /** Returns the elements of a handle's set. Throws TableError if the set is no longer declared. */
 function living(elements: ListedElements, fate: SetFate): ListedElements {
-  if (fate.gone === undefined) return elements;
-  throw new TableError(
-    "invalid",
-    `set ${elements.spec.set} was ${fate.gone}. Use the last return value of Table.set()`,
-  );
-}
-
-/** A set that packets fill through rules (`update`). The program only declares it. */
-export class DynamicSet {
-  /** @internal */
-  constructor(readonly spec: SetSpec) {}
-}
-
-/** Options for one element. */
-export interface ElementOptions {
-  /**
-   * For sets with `timeoutMs`: this element's own timeout. It starts with the call, which restarts the time of an existing element. Without it, an
-   * element that is already desired keeps its remaining time, and a new one gets the set's timeout.
-   */
-  readonly timeoutMs?: number;
+  checkFate(elements.spec.set, fate);
+  return elements;
 }
 
 /** The common part of sets and maps. In keys that are bytes, every field of a concatenation is padded to 4 bytes. */
@@ -151,19 +102,6 @@ abstract class Keyed<Key extends readonly FieldType[]> {
   }
 
   /** @internal */
-  protected timeoutOf(options: ElementOptions | undefined): number | undefined {
-    if (options === undefined) return undefined;
-    const { set, timeoutMs } = this.elements.spec;
-    check(elementOptions, `set ${set}, options`, options);
-    if (timeoutMs !== undefined || options.timeoutMs === undefined) return options.timeoutMs;
-    throw new FieldError(
-      `set ${set}, options, timeoutMs`,
-      "a set that was declared with timeoutMs (0 is enough)",
-      options.timeoutMs,
-    );
-  }
-
-  /** @internal */
   protected packKey(key: unknown): Uint8Array {
     return this.#keys.pack(key);
   }
@@ -189,7 +127,7 @@ abstract class Keyed<Key extends readonly FieldType[]> {
 export class PlainSet<Key extends readonly FieldType[] = readonly FieldType[]> extends Keyed<Key> {
   /** Adds the element with the next apply. Returns false if it was already desired. Throws FieldError. */
   put(key: FieldsValue<Key> | Uint8Array, options?: ElementOptions): boolean {
-    return this.elements.put(this.packKey(key), undefined, this.timeoutOf(options));
+    return this.elements.put(this.packKey(key), undefined, timeoutOf(this.elements.spec, options));
   }
 
   /** Returns the desired element, or undefined if it is not desired. */
@@ -240,7 +178,7 @@ export class DataMap<
 
   /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
   put(key: FieldsValue<Key> | Uint8Array, data: FieldsValue<Data> | Uint8Array, options?: ElementOptions): boolean {
-    return this.elements.put(this.packKey(key), this.#data.pack(data), this.timeoutOf(options));
+    return this.elements.put(this.packKey(key), this.#data.pack(data), timeoutOf(this.elements.spec, options));
   }
 
   /** @internal */
@@ -268,7 +206,7 @@ export class VerdictMap<Key extends readonly FieldType[] = readonly FieldType[]>
   /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
   put(key: FieldsValue<Key> | Uint8Array, verdict: VerdictText, options?: ElementOptions): boolean {
     const bytes = this.packKey(key);
-    const timeoutMs = this.timeoutOf(options);
+    const timeoutMs = timeoutOf(this.elements.spec, options);
     this.#data[0] = this.#numbers.id(parseVerdict(`map ${this.elements.spec.set}, data`, verdict));
     return this.elements.put(bytes, new Uint8Array(this.#data.buffer), timeoutMs);
   }

@@ -68,6 +68,10 @@ export class FieldCodec {
     this.#words = new DataView(this.#bytes.buffer);
   }
 
+  get length(): number {
+    return this.#bytes.length;
+  }
+
   /** Returns the bytes of a value, valid until the next call. A value that is bytes is returned unchanged. Throws FieldError. */
   pack(value: unknown): Uint8Array {
     const fields = this.#fields;

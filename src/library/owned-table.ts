@@ -11,16 +11,9 @@ import {
   type WatchedTable,
   type WatchOptions,
 } from "../table/table-exports.js";
-import {
-  DataMap,
-  DynamicSet,
-  type ElementsOf,
-  NetworkSet,
-  PlainSet,
-  type SetFate,
-  type SetSpec,
-  VerdictMap,
-} from "./elements.js";
+import { DataMap, type ElementsOf, NetworkSet, PlainSet, VerdictMap } from "./elements.js";
+import { DynamicMap, DynamicSet, type ElementChange, type FilledSet } from "./filled-sets.js";
+import type { SetFate, SetSpec } from "./set-spec.js";
 import {
   applyOptions,
   check,
@@ -223,9 +216,12 @@ export class Table {
     spec: SetSpec,
     elements: ListedElements,
     fate: SetFate,
-  ): DataMap | DynamicSet | NetworkSet | PlainSet | VerdictMap {
+  ): DataMap | DynamicMap | DynamicSet | NetworkSet | PlainSet | VerdictMap {
     if (spec.interval === true) return new NetworkSet(elements, fate);
-    if (spec.dynamic === true) return new DynamicSet(spec);
+    if (spec.dynamic === true) {
+      const filled = this.#filledSet(spec, fate);
+      return Array.isArray(spec.data) ? new DynamicMap(filled) : new DynamicSet(filled);
+    }
     if (spec.data === undefined) return new PlainSet(elements, fate);
     if (spec.data !== "verdict") return new DataMap(elements, fate);
     return new VerdictMap(elements, fate, {
@@ -236,6 +232,25 @@ export class Table {
       },
       verdict: (id) => this.#verdicts.get(id)!,
     });
+  }
+
+  #filledSet(spec: SetSpec, fate: SetFate): FilledSet {
+    const { set } = spec;
+    const { ref } = this;
+    return {
+      spec,
+      fate,
+      dump: (keyLen, dataLen) =>
+        this.#engine.between(async () => {
+          const info = (await this.#kernel.sets(ref)).find((found) => found.set === set);
+          const fits = info?.keyLen === keyLen && (info.dataLen ?? 0) === dataLen;
+          return fits ? this.#kernel.elements(ref, info) : undefined;
+        }),
+      commit: (changes: readonly ElementChange[]) =>
+        this.#engine.between(async () => {
+          await this.#kernel.commit(changes.map((change) => ({ kind: "elements", ...ref, set, ...change })));
+        }),
+    };
   }
 }
 

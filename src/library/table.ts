@@ -9,9 +9,9 @@ import type { ConnectionOptions } from "../netlink/netlink-connection.js";
 import { NftKernel } from "../netlink/nft-kernel.js";
 import { printRule as printFullRule } from "../table/table-exports.js";
 import { check, checkRule, kernelOptions, printOptions } from "./checks.js";
-import type { SetSpec } from "./elements.js";
 import { programName } from "./program-name.js";
 import { fullRule, type Rule, type Statement } from "./rules.js";
+import type { SetSpec } from "./set-spec.js";
 import type { TableOptions } from "./owned-table.js";
 
 export { Hook, Priority } from "../netlink/constants.js";
@@ -34,19 +34,9 @@ export type {
   TcpFlagName,
   WatchOptions,
 } from "../table/table-exports.js";
-export {
-  DataMap,
-  DynamicSet,
-  NetworkSet,
-  PlainSet,
-  VerdictMap,
-  type ElementOptions,
-  type Counted,
-  type ElementsOf,
-  type MapEntry,
-  type SetEntry,
-  type SetSpec,
-} from "./elements.js";
+export { DataMap, NetworkSet, PlainSet, VerdictMap, type ElementsOf } from "./elements.js";
+export { DynamicMap, DynamicSet } from "./filled-sets.js";
+export type { Counted, ElementOptions, MapEntry, SetEntry, SetSpec } from "./set-spec.js";
 export { FieldError, type FieldsValue, type FieldValues, type Protocol, type ProtocolName } from "./field-codec.js";
 export {
   Table,

@@ -200,6 +200,11 @@ export class Table extends DeclaredTable {
     });
   }
 
+  /** Runs work on the kernel after all earlier calls, and before later ones. Throws TableError. */
+  between<T>(work: () => Promise<T>): Promise<T> {
+    return this.#serialised(work);
+  }
+
   /** Refuses further calls. The kernel keeps the table. */
   close(): void {
     this.#closed = true;

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from "vites
 import { type ConntrackEntry, openConntrack } from "nft-proxier/conntrack";
 import {
   type DataMap,
+  type DynamicMap,
   type DynamicSet,
   FieldError,
   type Kernel,
@@ -122,7 +123,7 @@ describe("a handle of a set", () => {
     const table = declared();
     const spec: SetSpec = { set: "s", key: ["ipv4_addr"], interval: Math.random() < 2 };
     const open = table.set(spec);
-    type Every = NetworkSet | DynamicSet | VerdictMap | DataMap | PlainSet;
+    type Every = NetworkSet | DynamicSet | DynamicMap | VerdictMap | DataMap | PlainSet;
     expectTypeOf(open).toEqualTypeOf<Every>();
     // @ts-expect-error a set of networks has no put
     expect(() => open.put("192.0.2.1")).toThrow(TypeError);

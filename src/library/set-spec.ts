@@ -1,0 +1,71 @@
+/** Sets as programs declare them, their elements as programs see them, and the options of an element. */
+import { type FieldType, type SetSpec as FullSetSpec, TableError } from "../table/table-exports.js";
+import { check, elementOptions } from "./checks.js";
+import { FieldError, type FieldsValue } from "./field-codec.js";
+
+/** Specification of a set or map: its key, the type of its values, its maximum size. */
+export interface SetSpec extends Omit<FullSetSpec, "deferUndesired"> {
+  /**
+   * Elements that are in the kernel's set when the program starts stay, with their remaining times: the first `load()` or `apply()` adds them to the
+   * desired state. They also stay if the set gets another timeout, size or comment. Not for verdict maps. Dynamic sets keep their elements anyway.
+   */
+  readonly keep?: boolean;
+}
+
+/** One element of a set. Protocols and classes are numbers. */
+export interface SetEntry<Key extends readonly FieldType[] = readonly FieldType[]> {
+  readonly key: FieldsValue<Key>;
+  /** The element's timeout. Absent if it does not expire. */
+  readonly timeoutMs?: number;
+  /** Time until it expires. Absent if it does not expire. */
+  readonly leftMs?: number;
+  /** Packets and bytes that matched the element. Only in sets with `counters`. */
+  readonly counted?: Counted;
+}
+
+/** One element of a map. */
+export interface MapEntry<
+  Key extends readonly FieldType[] = readonly FieldType[],
+  Data = FieldsValue<readonly FieldType[]>,
+> extends SetEntry<Key> {
+  readonly data: Data;
+}
+
+/** Packets, and their bytes with headers of the network layer. */
+export interface Counted {
+  readonly packets: number;
+  readonly bytes: number;
+}
+
+/** Whether the set of a handle is still declared. */
+export interface SetFate {
+  /** Why it is not, such as "removed from the table". Absent if it is declared. */
+  gone?: string;
+}
+
+/** Throws TableError "invalid" if the set of a handle is no longer declared. */
+export function checkFate(set: string, { gone }: SetFate): void {
+  if (gone === undefined) return;
+  throw new TableError("invalid", `set ${set} was ${gone}. Use the last return value of Table.set()`);
+}
+
+/** Options for one element. */
+export interface ElementOptions {
+  /**
+   * For sets with `timeoutMs`: this element's own timeout. It starts with the call, which restarts the time of an existing element. Without it, an
+   * element that is already desired keeps its remaining time, and a new one gets the set's timeout.
+   */
+  readonly timeoutMs?: number;
+}
+
+/** Returns the timeout of checked options. Throws FieldError. */
+export function timeoutOf({ set, timeoutMs }: SetSpec, options: ElementOptions | undefined): number | undefined {
+  if (options === undefined) return undefined;
+  check(elementOptions, `set ${set}, options`, options);
+  if (timeoutMs !== undefined || options.timeoutMs === undefined) return options.timeoutMs;
+  throw new FieldError(
+    `set ${set}, options, timeoutMs`,
+    "a set that was declared with timeoutMs (0 is enough)",
+    options.timeoutMs,
+  );
+}

@@ -1,0 +1,139 @@
+/** Sets that packets fill: read and changed by the program, on the real kernel. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, afterEach, beforeAll, describe, expect, expectTypeOf, test } from "vitest";
+import { type DynamicMap, FieldError, type Kernel, openKernel, Table, TableError } from "nft-proxier/table";
+import { Namespace } from "../lab/namespace.ts";
+
+let namespace: Namespace;
+let kernel: Kernel;
+
+beforeAll(async () => {
+  namespace = await Namespace.create("dynamic");
+  await namespace.ip(["link set lo up"]);
+  kernel = await openKernel({ netns: `/run/netns/${namespace.name}` });
+});
+afterAll(async () => {
+  await kernel.close();
+  await namespace.destroy();
+});
+afterEach(() => new Table(kernel, { family: "ip", name: "filled" }).destroy());
+
+/** A table that notes the destinations of packets, and counts each. */
+function declared() {
+  const table = new Table(kernel, { family: "ip", name: "filled" });
+  const seen = table.set({
+    set: "seen",
+    key: ["ipv4_addr"],
+    dynamic: true,
+    timeoutMs: 600_000,
+    size: 1000,
+    counters: {},
+  });
+  table.chain({
+    chain: "output",
+    base: { type: "filter", hook: "output", priority: "filter" },
+    rules: [{ statements: [{ action: "update", set: "seen", key: ["daddr"] }] }],
+  });
+  return { table, seen };
+}
+
+async function send(address: string, packets = 1): Promise<void> {
+  const script = `const s = require("dgram").createSocket("udp4"); let left = ${packets};
+    const next = () => left-- === 0 ? s.close() : s.send("12345678", 9, "${address}", next); next()`;
+  await namespace.mustRun([process.execPath, "-e", script]);
+}
+
+describe("a set that packets fill", () => {
+  test("lists the elements with counts and times", async () => {
+    const { table, seen } = declared();
+    expect([await seen.entries(), await seen.has("127.0.0.7")]).toEqual([[], false]);
+    await table.apply();
+    expect(await seen.entries()).toEqual([]);
+    await send("127.0.0.7", 3);
+    const entry = await seen.get("127.0.0.7");
+    // The update that adds the element counts its packet on some kernels.
+    expect(entry).toEqual({
+      key: "127.0.0.7",
+      timeoutMs: 600_000,
+      leftMs: expect.closeTo(600_000, -4),
+      counted: { packets: expect.toSatisfy((n: number) => n === 2 || n === 3), bytes: expect.any(Number) },
+    });
+    expect(entry!.counted!.bytes).toBe(entry!.counted!.packets * 36);
+    expect([await seen.has("127.0.0.8"), await seen.get("127.0.0.8")]).toEqual([false, undefined]);
+    // The answer that nothing listens has this host as its destination.
+    expect((await seen.keys()).toSorted()).toEqual(["127.0.0.1", "127.0.0.7"]);
+  });
+
+  test("can be changed by the program, at once", async () => {
+    const { table, seen } = declared();
+    await table.apply();
+    expect([await seen.put("192.0.2.1"), await seen.put("192.0.2.2", { timeoutMs: 3_600_000 })]).toEqual([true, true]);
+    expect(await seen.put("192.0.2.2")).toBe(false);
+    const list = (): Promise<string> => namespace.mustRun(["nft", "list", "set", "ip", "filled", "seen"]);
+    expect(await list()).toMatch(/192\.0\.2\.1 .*expires 9m5\ds/);
+    expect(await list()).toMatch(/192\.0\.2\.2 .*timeout 1h expires 59m5\ds/);
+    expect(await seen.put("192.0.2.2", { timeoutMs: 1000 })).toBe(true);
+    expect((await seen.get("192.0.2.2"))?.timeoutMs).toBe(1000);
+    await sleep(1100);
+    expect(await seen.keys()).toEqual(["192.0.2.1"]);
+    // An apply leaves the elements alone, and so does the next start.
+    expect((await table.apply()).transactions).toBe(0);
+    const next = declared();
+    expect((await next.table.apply()).transactions).toBe(0);
+    expect(await next.seen.keys()).toEqual(["192.0.2.1"]);
+    expect([await next.seen.delete("192.0.2.1"), await next.seen.delete("192.0.2.1")]).toEqual([true, false]);
+    await next.seen.put("192.0.2.3");
+    await next.seen.clear();
+    expect(await next.seen.entries()).toEqual([]);
+  });
+
+  test("keeps the counts of an element whose time starts again", async () => {
+    const { table, seen } = declared();
+    await table.apply();
+    await send("127.0.0.7", 5);
+    const before = (await seen.get("127.0.0.7"))!.counted!;
+    await seen.put("127.0.0.7", { timeoutMs: 3_600_000 });
+    expect(await seen.get("127.0.0.7")).toMatchObject({ timeoutMs: 3_600_000, counted: before });
+  });
+
+  test("changes while apply() runs, which waits or goes first", async () => {
+    const { table, seen } = declared();
+    await table.apply();
+    table.removeChain("output");
+    const applying = table.apply();
+    const putting = seen.put("192.0.2.1");
+    expect((await applying).operations.chain.delete).toBe(1);
+    expect([await putting, await seen.keys()]).toEqual([true, ["192.0.2.1"]]);
+  });
+
+  test("cannot be changed before it is written, or after it was removed", async () => {
+    const { table, seen } = declared();
+    await expect(seen.put("192.0.2.1")).rejects.toThrow("set seen is not in the kernel. Call apply() first");
+    expect(await seen.delete("192.0.2.1")).toBe(false);
+    await expect(seen.put("nonsense")).rejects.toThrow(FieldError);
+    await expect(seen.put("192.0.2.1", { timeout: 1 } as object)).rejects.toThrow(/did you mean "timeoutMs"/);
+    table.removeChain("output");
+    table.removeSet("seen");
+    await expect(seen.entries()).rejects.toThrow(TableError);
+  });
+});
+
+test("a map that packets fill has data", async () => {
+  const table = new Table(kernel, { family: "ip", name: "filled" });
+  const backends = table.set({
+    set: "backends",
+    key: ["ipv4_addr"],
+    data: ["ipv4_addr", "inet_service"],
+    dynamic: true,
+    timeoutMs: 60_000,
+    size: 100,
+  });
+  expectTypeOf(backends).toEqualTypeOf<DynamicMap<readonly ["ipv4_addr"], readonly ["ipv4_addr", "inet_service"]>>();
+  await table.apply();
+  await backends.put("192.0.2.1", ["198.51.100.1", 80]);
+  await backends.put("192.0.2.1", ["198.51.100.2", 80], { timeoutMs: 30_000 });
+  expect(await backends.entries()).toEqual([
+    { key: "192.0.2.1", data: ["198.51.100.2", 80], timeoutMs: 30_000, leftMs: expect.closeTo(30_000, -4) },
+  ]);
+  await expect(backends.put("192.0.2.1", ["198.51.100.2", 65_536])).rejects.toThrow(FieldError);
+});
