@@ -6,7 +6,7 @@
  * - `node deploy/package/prepare.mjs --after` restores the checkout's own package.json.
  *
  * The checkout's package.json is for the program. The library's users do not need its client-node, zod and pinned Node.
- * dist/.npmignore excludes everything that the two entry points do not import.
+ * dist/.npmignore excludes everything that the entry points do not import.
  */
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
@@ -92,7 +92,8 @@ if (!process.argv.includes("--after")) {
   const manifest = JSON.parse(fs.readFileSync(manifestFile, "utf8"));
   const platforms = (process.env.NFT_PROXIER_PLATFORMS ?? "").split(" ").filter((name) => name !== "");
   run("node", "deploy/bootstrap.mjs", "--no-addon", "--", "deploy/package/prebuild.ts", ...platforms);
-  const { files, packages } = reachable(Object.values(manifest.exports).map((entry) => entry.default));
+  const entries = Object.values(manifest.exports).flatMap((entry) => entry.default ?? []);
+  const { files, packages } = reachable(entries);
   writeIgnoreFile(files);
   const { programCommit } = await import("../../dist/cli/version.js");
   const published = publishedManifest(manifest, packages, await programCommit());

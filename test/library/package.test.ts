@@ -73,7 +73,7 @@ describe("the tarball", () => {
     const addon = path.join(installed, "prebuilds", `linux-${process.arch}-glibc`, "nft_proxier.node");
     const exported = Object.keys(createRequire(import.meta.url)(addon) as object);
     expect(exported.toSorted()).toEqual(addonCalls());
-    expect(report.files.filter((file) => /test/.test(file))).toEqual([]);
+    expect(report.files.filter((file) => /test(?!ing)/.test(file))).toEqual([]);
   });
 
   test("names the commit that it was built from", () => {

@@ -34,6 +34,7 @@ const FLOORS = ["base", "netlink", "table", "config", "objects", "model", "node"
   "tools",
   "migration",
   "daemon",
+  "testing",
   "library",
   "cli",
 ]);

@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 
 import { KernelError } from "../../../src/netlink/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { DeletedMaps } from "../../fakes/kernel/state.ts";
+import type { DeletedMaps } from "../../../src/testing/kernel/state.js";
 import type { CommitOptions, Op } from "../../../src/netlink/kernel.js";
 import type { Table } from "../../../src/table/table-exports.js";
 import { recreating } from "../../conformance/table/changes.js";

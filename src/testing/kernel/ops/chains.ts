@@ -1,9 +1,9 @@
-import { ChainFlag } from "../../../../src/netlink/constants.js";
-import { ChainState, Refusal, type TableState } from "../state.ts";
-import type { Transaction } from "../transaction.ts";
-import type { BaseChain, Family, Op } from "../../../../src/netlink/kernel.js";
-import { byHandle, checkUserdata, findChain, findTable, unlessAbsent } from "./find.ts";
-import { removeRule } from "./rules.ts";
+import { ChainFlag } from "../../../netlink/constants.js";
+import { ChainState, Refusal, type TableState } from "../state.js";
+import type { Transaction } from "../transaction.js";
+import type { BaseChain, Family, Op } from "../../../netlink/kernel.js";
+import { byHandle, checkUserdata, findChain, findTable, unlessAbsent } from "./find.js";
+import { removeRule } from "./rules.js";
 
 type ChainOp = Extract<Op, { kind: "chain" }>;
 

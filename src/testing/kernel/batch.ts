@@ -1,15 +1,15 @@
-import type { Fault } from "../../../src/netlink/errors.js";
-import { addChain, deleteChain } from "./ops/chains.ts";
-import { addElements, deleteElements, flushElements } from "./ops/elements.ts";
-import { addFlowtable, deleteFlowtable } from "./ops/flowtables.ts";
-import { deleteObject } from "./ops/objects.ts";
-import { addRule, deleteRule, flushRules } from "./ops/rules.ts";
-import { addSet, deleteSet } from "./ops/sets.ts";
-import { addTable, deleteTable } from "./ops/tables.ts";
-import { validateTable } from "./ops/validate.ts";
-import { Refusal, type NamespaceState } from "./state.ts";
-import { Transaction } from "./transaction.ts";
-import type { ChangeEvent, Op, OpKind } from "../../../src/netlink/kernel.js";
+import type { Fault } from "../../netlink/errors.js";
+import { addChain, deleteChain } from "./ops/chains.js";
+import { addElements, deleteElements, flushElements } from "./ops/elements.js";
+import { addFlowtable, deleteFlowtable } from "./ops/flowtables.js";
+import { deleteObject } from "./ops/objects.js";
+import { addRule, deleteRule, flushRules } from "./ops/rules.js";
+import { addSet, deleteSet } from "./ops/sets.js";
+import { addTable, deleteTable } from "./ops/tables.js";
+import { validateTable } from "./ops/validate.js";
+import { Refusal, type NamespaceState } from "./state.js";
+import { Transaction } from "./transaction.js";
+import type { ChangeEvent, Op, OpKind } from "../../netlink/kernel.js";
 
 type Handlers = { readonly [K in OpKind]: (tx: Transaction, op: Extract<Op, { kind: K }>) => void };
 

@@ -1,8 +1,8 @@
-import { DATA_VERDICT, SetFlag } from "../../../../src/netlink/constants.js";
-import { Refusal, SetState, type TableState } from "../state.ts";
-import type { Transaction } from "../transaction.ts";
-import type { Op, SetInfo } from "../../../../src/netlink/kernel.js";
-import { byHandle, checkUserdata, findTable, unlessAbsent } from "./find.ts";
+import { DATA_VERDICT, SetFlag } from "../../../netlink/constants.js";
+import { Refusal, SetState, type TableState } from "../state.js";
+import type { Transaction } from "../transaction.js";
+import type { Op, SetInfo } from "../../../netlink/kernel.js";
+import { byHandle, checkUserdata, findTable, unlessAbsent } from "./find.js";
 
 type SetOp = Extract<Op, { kind: "set" }>;
 type NewSetOp = Extract<SetOp, { op: "add" | "create" }>;

@@ -1,12 +1,12 @@
-import { batchLayout, type BatchLayout } from "../../../../src/netlink/element-batch.js";
-import { ElementFlag, SetFlag } from "../../../../src/netlink/constants.js";
-import { elementId, isExpired, Refusal, type ElementState, type SetState, type TableState } from "../state.ts";
-import type { Transaction } from "../transaction.ts";
-import type { ElementBatch, Op, Verdict } from "../../../../src/netlink/kernel.js";
-import { verdictTarget } from "./exprs.ts";
-import { findSet, findTable } from "./find.ts";
-import { isNull } from "./intervals.ts";
-import { afterChange } from "./validate.ts";
+import { batchLayout, type BatchLayout } from "../../../netlink/element-batch.js";
+import { ElementFlag, SetFlag } from "../../../netlink/constants.js";
+import { elementId, isExpired, Refusal, type ElementState, type SetState, type TableState } from "../state.js";
+import type { Transaction } from "../transaction.js";
+import type { ElementBatch, Op, Verdict } from "../../../netlink/kernel.js";
+import { verdictTarget } from "./exprs.js";
+import { findSet, findTable } from "./find.js";
+import { isNull } from "./intervals.js";
+import { afterChange } from "./validate.js";
 
 type ElementsOp = Extract<Op, { kind: "elements" }>;
 type ListOp = Exclude<ElementsOp, { op: "flush" }>;

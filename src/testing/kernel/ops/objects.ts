@@ -1,7 +1,7 @@
-import { Refusal } from "../state.ts";
-import type { Transaction } from "../transaction.ts";
-import type { Op } from "../../../../src/netlink/kernel.js";
-import { findTable, unlessAbsent } from "./find.ts";
+import { Refusal } from "../state.js";
+import type { Transaction } from "../transaction.js";
+import type { Op } from "../../../netlink/kernel.js";
+import { findTable, unlessAbsent } from "./find.js";
 
 /** nf_tables_delobj */
 export function deleteObject(tx: Transaction, op: Extract<Op, { kind: "object" }>): void {

@@ -1,6 +1,6 @@
-import { Refusal, type ChainState, type SetState, type TableState } from "../state.ts";
-import type { Transaction } from "../transaction.ts";
-import type { TableRef } from "../../../../src/netlink/kernel.js";
+import { Refusal, type ChainState, type SetState, type TableState } from "../state.js";
+import type { Transaction } from "../transaction.js";
+import type { TableRef } from "../../../netlink/kernel.js";
 
 /** nft_table_lookup: a table that another socket owns rejects every change. */
 export function findTable(tx: Transaction, ref: TableRef): TableState {

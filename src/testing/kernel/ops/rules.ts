@@ -1,10 +1,10 @@
-import { ChainFlag } from "../../../../src/netlink/constants.js";
-import { byAge, Refusal, RuleState, type ChainState, type Link, type TableState } from "../state.ts";
-import type { Transaction } from "../transaction.ts";
-import type { Expr, Op } from "../../../../src/netlink/kernel.js";
-import { initExpr, Registers } from "./exprs.ts";
-import { checkUserdata, findChain, findTable, unlessAbsent } from "./find.ts";
-import { afterChange } from "./validate.ts";
+import { ChainFlag } from "../../../netlink/constants.js";
+import { byAge, Refusal, RuleState, type ChainState, type Link, type TableState } from "../state.js";
+import type { Transaction } from "../transaction.js";
+import type { Expr, Op } from "../../../netlink/kernel.js";
+import { initExpr, Registers } from "./exprs.js";
+import { checkUserdata, findChain, findTable, unlessAbsent } from "./find.js";
+import { afterChange } from "./validate.js";
 
 type RuleOp = Extract<Op, { kind: "rule" }>;
 type NewRuleOp = Extract<RuleOp, { op: "add" | "insert" | "replace" }>;

@@ -1,6 +1,6 @@
-import { IntervalGuard } from "./ops/intervals.ts";
-import { tableId, type ElementState, type NamespaceState, type SetState, type TableState } from "./state.ts";
-import type { ChangeEvent } from "../../../src/netlink/kernel.js";
+import { IntervalGuard } from "./ops/intervals.js";
+import { tableId, type ElementState, type NamespaceState, type SetState, type TableState } from "./state.js";
+import type { ChangeEvent } from "../../netlink/kernel.js";
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 

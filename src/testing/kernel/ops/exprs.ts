@@ -1,18 +1,10 @@
-import {
-  DynsetOp,
-  FibFlag,
-  FibResult,
-  NatType,
-  NfProto,
-  RejectType,
-  SetFlag,
-} from "../../../../src/netlink/constants.js";
-import { Refusal, type ChainState, type Link, type SetState, type TableState } from "../state.ts";
-import type { Transaction } from "../transaction.ts";
-import { normalizeExpr, registerWord } from "../../../../src/netlink/normalize.js";
-import type { Expr, Verdict } from "../../../../src/netlink/kernel.js";
-import { findSet } from "./find.ts";
-import { ctLength, fibLength, metaLength, rtLength, socketLength } from "./lengths.ts";
+import { DynsetOp, FibFlag, FibResult, NatType, NfProto, RejectType, SetFlag } from "../../../netlink/constants.js";
+import { Refusal, type ChainState, type Link, type SetState, type TableState } from "../state.js";
+import type { Transaction } from "../transaction.js";
+import { normalizeExpr, registerWord } from "../../../netlink/normalize.js";
+import type { Expr, Verdict } from "../../../netlink/kernel.js";
+import { findSet } from "./find.js";
+import { ctLength, fibLength, metaLength, rtLength, socketLength } from "./lengths.js";
 
 /** Total number of words in all registers (NFT_REG32_NUM). */
 const WORDS = 16;

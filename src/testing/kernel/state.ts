@@ -4,9 +4,9 @@
  * Changes are made in place and recorded in a `Transaction` (transaction.ts), which reverts them if the batch fails. The state under a
  * running transaction is therefore the kernel's "next generation" (nft_is_active_next).
  */
-import type { BaseChain, Expr, Family, SetInfo, TableRef, Verdict } from "../../../src/netlink/kernel.js";
-import { DATA_VERDICT, SetFlag } from "../../../src/netlink/constants.js";
-import { nextGeneration } from "../../../src/netlink/generation.js";
+import type { BaseChain, Expr, Family, SetInfo, TableRef, Verdict } from "../../netlink/kernel.js";
+import { DATA_VERDICT, SetFlag } from "../../netlink/constants.js";
+import { nextGeneration } from "../../netlink/generation.js";
 
 /** An operation that the kernel would reject. The errno is symbolic; `element` is the index of the record at fault. */
 export class Refusal extends Error {

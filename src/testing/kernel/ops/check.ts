@@ -1,6 +1,6 @@
-import { strideOf } from "../../../../src/netlink/element-batch.js";
-import { KernelError } from "../../../../src/netlink/errors.js";
-import type { ElementBatch, Op } from "../../../../src/netlink/kernel.js";
+import { strideOf } from "../../../netlink/element-batch.js";
+import { KernelError } from "../../../netlink/errors.js";
+import type { ElementBatch, Op } from "../../../netlink/kernel.js";
 
 /** NFT_NAME_MAXLEN - 1 */
 const MAX_NAME = 255;

@@ -1,4 +1,4 @@
-import { elementId, isExpired, Refusal, type ElementState, type SetState } from "../state.ts";
+import { elementId, isExpired, Refusal, type ElementState, type SetState } from "../state.js";
 
 type Place = Pick<ElementState, "key" | "end">;
 

@@ -1,6 +1,6 @@
-import { FibResult } from "../../../../src/netlink/constants.js";
-import { Refusal } from "../state.ts";
-import type { Family } from "../../../../src/netlink/kernel.js";
+import { FibResult } from "../../../netlink/constants.js";
+import { Refusal } from "../state.js";
+import type { Family } from "../../../netlink/kernel.js";
 
 /** IFNAMSIZ */
 const NAME = 16;

@@ -1,7 +1,7 @@
-import { FibFlag, FibResult, NatType } from "../../../../src/netlink/constants.js";
-import { Refusal, type ChainState, type Link, type TableState } from "../state.ts";
-import type { Transaction } from "../transaction.ts";
-import type { Expr } from "../../../../src/netlink/kernel.js";
+import { FibFlag, FibResult, NatType } from "../../../netlink/constants.js";
+import { Refusal, type ChainState, type Link, type TableState } from "../state.js";
+import type { Transaction } from "../transaction.js";
+import type { Expr } from "../../../netlink/kernel.js";
 
 /** NFT_JUMP_STACK_SIZE: the maximum nesting of chains. It also ends the walk of a loop. */
 const JUMP_STACK = 16;

@@ -1,6 +1,6 @@
-import { batchLayout } from "../../../src/netlink/element-batch.js";
-import type { Op } from "../../../src/netlink/kernel.js";
-import type { NamespaceState } from "./state.ts";
+import { batchLayout } from "../../netlink/element-batch.js";
+import type { Op } from "../../netlink/kernel.js";
+import type { NamespaceState } from "./state.js";
 
 /**
  * Returns the operations as sent: elements with `carry` start with the counts of the elements that have the same keys.

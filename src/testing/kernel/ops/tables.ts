@@ -1,10 +1,10 @@
-import { TableFlag } from "../../../../src/netlink/constants.js";
-import { byAge, Refusal, TableState, tableId } from "../state.ts";
-import type { Transaction } from "../transaction.ts";
-import type { Op } from "../../../../src/netlink/kernel.js";
-import { deleteChainRules, removeChain } from "./chains.ts";
-import { checkUserdata, findTable, unlessAbsent } from "./find.ts";
-import { removeSet } from "./sets.ts";
+import { TableFlag } from "../../../netlink/constants.js";
+import { byAge, Refusal, TableState, tableId } from "../state.js";
+import type { Transaction } from "../transaction.js";
+import type { Op } from "../../../netlink/kernel.js";
+import { deleteChainRules, removeChain } from "./chains.js";
+import { checkUserdata, findTable, unlessAbsent } from "./find.js";
+import { removeSet } from "./sets.js";
 
 type TableOp = Extract<Op, { kind: "table" }>;
 

@@ -1,0 +1,28 @@
+/** The programs in docs/library.md, in a project that has the package, on the real kernel. */
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Namespace } from "../lab/namespace.ts";
+import { documented } from "./documented.ts";
+
+const root = path.resolve(import.meta.dirname, "../..");
+// Outside the checkout, so that Node finds the package as in any project.
+const project = path.join("/tmp", `nft-proxier-documented-${process.pid}`);
+let namespace: Namespace;
+
+beforeAll(async () => {
+  mkdirSync(path.join(project, "node_modules"), { recursive: true });
+  symlinkSync(root, path.join(project, "node_modules", "nft-proxier"));
+  namespace = await Namespace.create("documented");
+});
+afterAll(async () => {
+  await namespace.destroy();
+  rmSync(project, { recursive: true, force: true });
+});
+
+test.each(documented())("$section", async ({ section, program }) => {
+  const file = path.join(project, "program.mts");
+  writeFileSync(file, program);
+  const output = await namespace.mustRun([process.execPath, file]);
+  expect(output).toBe(section === "A first program" ? "1\n0\n" : "");
+});

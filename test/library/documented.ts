@@ -1,0 +1,28 @@
+/** The programs in docs/library.md, run as a reader runs them. */
+import { readFileSync } from "node:fs";
+import path from "node:path";
+
+export interface Documented {
+  /** The heading of the program's section. */
+  readonly section: string;
+  /** A whole module. */
+  readonly program: string;
+}
+
+const PRELUDE = `import { openKernel, Table } from "nft-proxier/table";
+const kernel = await openKernel();
+const table = new Table(kernel, { family: "inet", name: "mine" });
+`;
+const END = "\nawait table.destroy();\nawait kernel.close();\n";
+
+/** Returns the TypeScript blocks of the document. A block without imports continues a program that has declared a table. */
+export function documented(): Documented[] {
+  const text = readFileSync(path.resolve(import.meta.dirname, "../../docs/library.md"), "utf8");
+  return text.split(/^(?=##)/m).flatMap((section) => {
+    const [heading] = section.split("\n", 1);
+    return Array.from(section.matchAll(/^```ts\n(.*?)^```$/gms), ([, code = ""]) => ({
+      section: heading.replace(/^#+ /, ""),
+      program: code.startsWith("import ") ? code : PRELUDE + code + END,
+    }));
+  });
+}
