@@ -132,9 +132,6 @@ function main(): void {
   mkdirSync(path.join(cleanRoot, "usr/bin"), { recursive: true });
   mkdirSync(path.join(cleanRoot, "proc"), { recursive: true });
   cpSync(process.execPath, path.join(cleanRoot, "usr/bin/node"), { dereference: true });
-  cpSync(path.join(cleanRoot, "app/node_modules/nft-proxier/examples"), path.join(cleanRoot, "app/examples"), {
-    recursive: true,
-  });
   const report: Report = { ...packed, installed: installedPackages(), output };
   writeFileSync(reportFile, `${JSON.stringify(report, undefined, 2)}\n`);
   if (!existsSync(path.join(cleanRoot, "usr/bin/node"))) throw new Error("there is no Node in the clean root");

@@ -74,7 +74,7 @@ async function startLab(): Promise<void> {
 export function testExamples(place: Place): void {
   const example = (name: string, ...args: readonly string[]): string[] => [
     ...place.node,
-    path.join(place.examples, `${name}.ts`),
+    path.join(place.examples, `${name}.js`),
     ...args,
   ];
   beforeAll(startLab);

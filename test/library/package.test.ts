@@ -18,6 +18,7 @@ import {
   type Report,
   reportFile,
 } from "./clean-root.ts";
+import { documented } from "./documented.ts";
 import { testExamples } from "./examples.ts";
 
 const checkout = path.resolve(import.meta.dirname, "../..");
@@ -32,9 +33,9 @@ beforeAll(() => {
 });
 
 /** Runs a module of the project, given as text, in the clean root. */
-function runInside(text: string): { readonly code: number | null; readonly output: string } {
-  writeFileSync(path.join(cleanRoot, "app", "program.mjs"), text);
-  const { status, stdout, stderr } = spawnSync(inside[0], [...inside.slice(1), "/app/program.mjs"], {
+function runInside(text: string, name = "program.mjs"): { readonly code: number | null; readonly output: string } {
+  writeFileSync(path.join(cleanRoot, "app", name), text);
+  const { status, stdout, stderr } = spawnSync(inside[0], [...inside.slice(1), `/app/${name}`], {
     encoding: "utf8",
   });
   return { code: status, output: `${stdout}${stderr}` };
@@ -169,8 +170,24 @@ export const entries: number = await (await openConntrack()).count();
     expect(spawnSync(tsc, [...options, "typed.ts"], { cwd: project, encoding: "utf8" }).stdout).toBe("");
   });
 
-  describe("the examples run:", () => {
-    testExamples({ node: inside, examples: "/app/examples", files: "/app/files", root: cleanRoot });
+  test.each(documented())("the program of docs/library.md runs: $section", ({ section, program }) => {
+    const output = section === "A first program" ? "1\n0\n" : "";
+    expect(runInside(program, "program.mts")).toEqual({ code: 0, output });
+  });
+
+  test("the package's version can be read", () => {
+    const text = `import manifest from "nft-proxier/package.json" with { type: "json" };
+      console.log(manifest.name, manifest.license);`;
+    expect(runInside(text)).toEqual({ code: 0, output: "nft-proxier GPL-2.0-or-later\n" });
+  });
+
+  describe("the examples run where they are installed:", () => {
+    testExamples({
+      node: inside,
+      examples: "/app/node_modules/nft-proxier/examples",
+      files: "/app/files",
+      root: cleanRoot,
+    });
   });
 });
 

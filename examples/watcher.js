@@ -1,7 +1,8 @@
+// @ts-check
 /**
  * Prints each change of the ruleset when it happens: process, table and objects, one line per transaction. Ctrl-C ends it.
  *
- *   node watcher.ts
+ *   node watcher.js
  */
 import { openKernel } from "nft-proxier/table";
 
@@ -26,7 +27,7 @@ console.log("listening");
 process.once("SIGINT", () => void end());
 process.once("SIGTERM", () => void end());
 
-async function end(): Promise<void> {
+async function end() {
   await monitor.close();
   await kernel.close();
 }

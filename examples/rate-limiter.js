@@ -1,8 +1,9 @@
+// @ts-check
 /**
  * Accepts up to RATE new connections per second to a TCP port, and drops the others.
  *
- *   node rate-limiter.ts PORT RATE
- *   node rate-limiter.ts --remove   removes the table
+ *   node rate-limiter.js PORT RATE
+ *   node rate-limiter.js --remove   removes the table
  */
 import { openKernel, Table } from "nft-proxier/table";
 

@@ -1,14 +1,15 @@
+// @ts-check
 /**
  * Drops packets from the networks and addresses in a file. The file has one per line; `#` begins a comment.
  *
- *   node blocklist.ts FILE       writes the table; after a change of the file, run it again to write only the difference
- *   node blocklist.ts --remove   removes the table
+ *   node blocklist.js FILE       writes the table; after a change of the file, run it again to write only the difference
+ *   node blocklist.js --remove   removes the table
  */
 import { readFileSync } from "node:fs";
 import { openKernel, Table } from "nft-proxier/table";
 
 const [file] = process.argv.slice(2);
-if (file === undefined) throw new Error("usage: node blocklist.ts FILE | --remove");
+if (file === undefined) throw new Error("usage: node blocklist.js FILE | --remove");
 
 const kernel = await openKernel();
 const table = new Table(kernel, { family: "inet", name: "blocklist" });

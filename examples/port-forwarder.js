@@ -1,12 +1,13 @@
+// @ts-check
 /**
  * Forwards ports of this machine to other machines, with one rule and a map from protocol and port to address and port.
  *
- *   node port-forwarder.ts tcp:8080=192.0.2.2:80 udp:53=192.0.2.3:53
- *   node port-forwarder.ts              removes all forwards
+ *   node port-forwarder.js tcp:8080=192.0.2.2:80 udp:53=192.0.2.3:53
+ *   node port-forwarder.js              removes all forwards
  *
  * The machine must forward packets: sysctl net.ipv4.ip_forward=1.
  */
-import { openKernel, Table, type ProtocolName } from "nft-proxier/table";
+import { openKernel, Table } from "nft-proxier/table";
 
 /** The bit of the connection mark that identifies forwarded connections. Other programs may use the other bits. */
 const FORWARDED = { mask: 0x1000, value: 0x1000 };
@@ -22,7 +23,8 @@ const forwards = table.set({
 for (const argument of process.argv.slice(2)) {
   const [, protocol, port, address, to] = /^(\w+):(\d+)=([\d.]+):(\d+)$/.exec(argument) ?? [];
   if (protocol === undefined) throw new Error(`not PROTOCOL:PORT=ADDRESS:PORT: ${argument}`);
-  forwards.put([protocol as ProtocolName, Number(port)], [address, Number(to)]);
+  const name = /** @type {import("nft-proxier/table").ProtocolName} */ (protocol);
+  forwards.put([name, Number(port)], [address, Number(to)]);
 }
 
 table.chain({

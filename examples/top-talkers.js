@@ -1,15 +1,17 @@
+// @ts-check
 /**
  * Prints the clients with the most connections: the number of connections, and their bytes if
  * net.netfilter.nf_conntrack_acct is 1.
  *
- *   node top-talkers.ts [HOW-MANY]
+ *   node top-talkers.js [HOW-MANY]
  */
 import { openConntrack } from "nft-proxier/conntrack";
 
 const most = Number(process.argv[2] ?? 10);
 const conntrack = await openConntrack();
 
-const clients = new Map<string, { connections: number; bytes: bigint }>();
+/** @type {Map<string, { connections: number, bytes: bigint }>} */
+const clients = new Map();
 await conntrack.dump({}, (entries) => {
   for (const { original, counters } of entries) {
     const client = clients.get(original.source) ?? { connections: 0, bytes: 0n };
