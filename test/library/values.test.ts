@@ -204,11 +204,13 @@ describe("conntrack", () => {
 });
 
 describe("the package", () => {
-  test("has two entry points, and refuses deeper paths", async () => {
+  test("has three entry points and its package.json, and refuses deeper paths", async () => {
     const resolve = (name: string): string => import.meta.resolve(name);
     expect(resolve("nft-proxier/table")).toMatch(/\/dist\/library\/table\.js$/);
     expect(resolve("nft-proxier/conntrack")).toMatch(/\/dist\/library\/conntrack\.js$/);
-    for (const deep of ["nft-proxier", "nft-proxier/dist/table/table.js", "nft-proxier/package.json"]) {
+    expect(resolve("nft-proxier/testing")).toMatch(/\/dist\/library\/testing\.js$/);
+    expect(resolve("nft-proxier/package.json")).toMatch(/\/package\.json$/);
+    for (const deep of ["nft-proxier", "nft-proxier/dist/table/table.js"]) {
       const script = `await import(${JSON.stringify(deep)}).then(() => console.log("taken"), (e) => console.log(e.code))`;
       const answer = execFileSync(process.execPath, ["--input-type=module", "-e", script], {
         cwd: ROOT,
