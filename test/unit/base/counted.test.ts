@@ -28,6 +28,7 @@ const OTHERS = [
   "counts.serving",
   "${share} entries",
   "two ${protocol}",
+  "records of ${stride} bytes",
   "=== 1 ? ",
   '${name("nodePortAddresses")}',
 ];
