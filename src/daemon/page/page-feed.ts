@@ -32,6 +32,8 @@ export interface PageFeedOptions {
   readonly answers: Route;
   readonly services: ListedChanges;
   readonly history: WriteHistory;
+  /** Time between two updates, ms. Default 2,000. */
+  readonly updateMs?: number;
 }
 
 interface KeptUpdate {
@@ -125,9 +127,10 @@ export class PageFeed implements ProxierObserver {
   }
 
   #numberOf(id = ""): number | undefined {
-    const [run, number] = id.split("-");
+    const [run, text] = id.split("-");
+    const number = Number(text);
     const oldest = this.#kept[0]?.number ?? Infinity;
-    return run === this.#run && Number(number) >= oldest - 1 ? Number(number) : undefined;
+    return run === this.#run && number >= oldest - 1 && number <= this.#number ? number : undefined;
   }
 
   #whole(latest: PageUpdate): PageUpdate {
@@ -155,7 +158,7 @@ export class PageFeed implements ProxierObserver {
         await this.#update();
         this.#next.resolve();
         this.#next = Promise.withResolvers();
-        await sleep(UPDATE_MS, undefined, { ref: false });
+        await sleep(this.#options.updateMs ?? UPDATE_MS, undefined, { ref: false });
       }
     } catch (error) {
       // The viewers' requests fail with it, and the next viewer starts again.
