@@ -17,7 +17,6 @@ import { readSysctl } from "../node/packet-settings.js";
 import { readRefusals } from "../proxier/refusal-readings.js";
 import { FailingServices } from "./answers/failing-services.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
-import { registerApiMetrics } from "../observe/api-metrics.js";
 import { registerConnectionMetrics } from "../observe/connection-metrics.js";
 import { registerLocalhostMetrics } from "../observe/localhost-metrics.js";
 import { type HttpHandler, parseListenAddress } from "../observe/http-server.js";
@@ -186,8 +185,6 @@ export class OperatorAnswers {
       readRefusals: (family) => readRefusals(this.#options.kernel, family),
     });
     const { registry } = observation.metrics;
-    const { cluster } = this.#parts;
-    if (cluster !== undefined) registerApiMetrics(registry, () => apiStatus(cluster).connected);
     if (servesLocalhost(this.#options.config)) registerLocalhostMetrics(registry, proxier.families);
     registerConnectionMetrics(registry, services, { families, series });
     return services;

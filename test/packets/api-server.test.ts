@@ -125,7 +125,6 @@ test("the health and metrics ports answer like kube-proxy's", async () => {
   // The startup snapshot, from which the daemon starts, is older than this test.
   expect(Number(/^process_start_time_seconds (\d+)/m.exec(body)?.[1]) * 1000).toBeGreaterThan(began - 1_000);
   expect(body).toMatch(/^kubeproxy_sync_proxy_rules_duration_seconds_count\{ip_family="IPv6"\} [1-9]/m);
-  expect(body).toMatch(/^nftproxier_api_server_connected 1$/m);
   expect(body).toMatch(/^kubernetes_build_info\{.*git_version="v1\.36\.\d+".*\} 1/m);
   expect((await api.call("requests")).map(({ path, status }) => `${path} ${status}`)).toContain("/version 200");
   expect(body).toMatch(/^rest_client_requests_total\{code="200",method="GET",host="127\.0\.0\.1:\d+"\} [1-9]/m);
@@ -275,9 +274,6 @@ test("without the API server nothing changes, and later changes are caught up wi
     await sleep(atLength({ short: 500, usual: 2_000 }));
     const row: Row = { rule: "", from: "c", to: clusterIP(late), expect: { pods: ["b"], masq: false } };
     expect(await checkRow(cluster, row)).toEqual([]);
-    await expect
-      .poll(async () => (await get("http://127.0.0.1:10249/metrics")).body)
-      .toMatch(/^nftproxier_api_server_connected 0$/m);
     await put(...objects({ ...late, endpoints: ["r2"] }));
     await api.call("delete", "Service", "default/web");
     // The history no longer contains what the watches missed: only a new list shows it.

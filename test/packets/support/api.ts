@@ -1,5 +1,6 @@
 /** An API server in a namespace of the lab: the double as a separate process, with remote control. */
 import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { ApiServerOptions } from "../../lab/api-server/api-server.ts";
@@ -53,6 +54,13 @@ export class Api {
         waiting.delete(message.id);
       });
     });
+  }
+
+  /** Ends the server, and its connections. */
+  async stop(): Promise<void> {
+    const exited = once(this.#child, "exit");
+    this.#child.stdin!.end();
+    await exited;
   }
 
   /** Calls the double; see process.ts. */

@@ -13,6 +13,7 @@ const documents = [
   "README.md",
   "SECURITY.md",
   "deploy/README.md",
+  "deploy/monitoring/alerts.yaml",
   ...readdirSync(join(ROOT, "docs"))
     .filter((name) => name.endsWith(".md"))
     .map((name) => join("docs", name)),
