@@ -7,7 +7,7 @@
  */
 import { createHash } from "node:crypto";
 import { Backoff } from "../base/backoff.js";
-import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, RuleInfo, TableRef } from "../netlink/kernel.js";
+import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, Op, RuleInfo, TableRef } from "../netlink/kernel.js";
 import { type Edit, prepareRule, type PreparedRule } from "../table/rules/diff.js";
 import { checkComment, checkName, commentOf } from "../table/rules/names-and-comments.js";
 import { printRule } from "../table/rules/statements.js";
@@ -15,7 +15,13 @@ import { describeForeignChanges } from "../table/sync/describe-changes.js";
 import { driftOf } from "../table/sync/drift.js";
 import { Plan } from "../table/sync/plan.js";
 import { isDrift, joinResults, toResult, toTableError } from "../table/sync/results.js";
-import { type ApplyResult as TableResult, type Clock, type Rule, TableError } from "../table/table-exports.js";
+import {
+  type ApplyResult as TableResult,
+  type Clock,
+  type Rule,
+  TableError,
+  type TablePlan,
+} from "../table/table-exports.js";
 
 /** 16 characters of base64url: 96 bits. */
 const HASH_CHARACTERS = 16;
@@ -151,6 +157,31 @@ export class InsertedRules {
   /** Writes the difference, in one transaction, or none. Throws TableError; then nothing has changed. */
   apply(): Promise<ApplyResult> {
     return this.#applying(() => this.#write());
+  }
+
+  /** Returns what `apply()` would write. Writes nothing. Throws TableError. */
+  plan(): Promise<TablePlan> {
+    return this.#applying(async () => {
+      const [sweepDue, states] = [this.#sweepDue, new Map([...this.#foreign].map(([key, { state }]) => [key, state]))];
+      const { ops, counts } = await this.#plan(({ desired }) => desired, []);
+      this.#sweepDue = sweepDue;
+      for (const [key, state] of states) this.#foreign.get(key)!.state = state;
+      const operations = ops.map(({ op }) => op);
+      return { operations, counts, text: operations.map((op) => this.#command(op)).join("") };
+    });
+  }
+
+  /** The operation as a command for `nft -f`. Anonymous sets are part of their rules' text. */
+  #command(op: Op): string {
+    if (op.kind !== "rule") return "";
+    const { family, table, chain = "" } = op;
+    const place = `rule ${family} ${table} ${chain}`;
+    if (op.op === "delete") return `delete ${place} handle ${op.handle}\n`;
+    const { insert, append } = this.#foreignChain({ family, table }, chain).desired;
+    const comment = "userdata" in op ? commentOf(op.userdata) : undefined;
+    const text = [...insert, ...append].find((rule) => rule.comment === comment)?.text;
+    const at = "position" in op && op.position !== undefined ? ` handle ${op.position}` : "";
+    return `${op.op} ${place}${at} ${text}\n`;
   }
 
   /** Removes all of our rules. They stay desired. */
@@ -328,6 +359,20 @@ function mark(source: Rule, { family, mode }: Insertion, ownerMark: string, seen
 async function readChain(kernel: Kernel, ref: TableRef, chain: string): Promise<RuleInfo[] | undefined> {
   const found = await kernel.chains(ref, [chain]);
   return found.length === 0 ? undefined : kernel.rules(ref, chain);
+}
+
+/** Joins the plans of our table and of our rules elsewhere, which are written one after the other. */
+export function joinPlans(table: TablePlan, inserted: TablePlan): TablePlan {
+  const counts = structuredClone(table.counts);
+  for (const [kind, { add, delete: gone }] of Object.entries(inserted.counts)) {
+    counts[kind as keyof typeof counts].add += add;
+    counts[kind as keyof typeof counts].delete += gone;
+  }
+  return {
+    operations: [...table.operations, ...inserted.operations],
+    counts,
+    text: table.text + inserted.text,
+  };
 }
 
 /** Joins the results of our table and of our rules elsewhere. Both list the remaining work. */

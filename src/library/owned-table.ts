@@ -7,6 +7,7 @@ import {
   type ListedElements,
   Table as Engine,
   type TableOptions as EngineOptions,
+  type TablePlan,
   TableWatch as EngineWatch,
   type WatchedTable,
   type WatchOptions,
@@ -26,7 +27,13 @@ import {
   watchOptions,
 } from "./checks.js";
 import { type Features, probeFeatures } from "./features.js";
-import { type ApplyResult, InsertedRules, type Insertion as FullInsertion, joinInserted } from "./inserted-rules.js";
+import {
+  type ApplyResult,
+  InsertedRules,
+  type Insertion as FullInsertion,
+  joinInserted,
+  joinPlans,
+} from "./inserted-rules.js";
 import { type ChainSpec, fullChain, fullRule, type Rule } from "./rules.js";
 
 /** Identity and marks of a table. */
@@ -167,6 +174,15 @@ export class Table {
     if (this.#inserted === undefined) return table;
     if (table.resynced !== undefined) this.#inserted.invalidate();
     return joinInserted(table, await this.#inserted.apply());
+  }
+
+  /**
+   * Returns what `apply()` would write now, as operations and as text. Reads the kernel if its state is not known, and writes nothing. The desired
+   * state is kept. Throws TableError.
+   */
+  async plan(): Promise<TablePlan> {
+    const table = await this.#engine.plan();
+    return this.#inserted === undefined ? table : joinPlans(table, await this.#inserted.plan());
   }
 
   /** Compares everything with the kernel and writes nothing. The next apply repairs the differences. Throws TableError. */

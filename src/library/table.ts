@@ -31,6 +31,7 @@ export type {
   Match,
   OperationCounts,
   PortRange,
+  TablePlan,
   TcpFlagName,
   WatchOptions,
 } from "../table/table-exports.js";

@@ -8,6 +8,7 @@ export { printRule } from "./rules/statements.js";
 export { commentData, isInterfaceName } from "./rules/names-and-comments.js";
 export * from "./rules/rule.js";
 export * as vocabulary from "./rules/vocabulary.js";
+export type { TablePlan } from "./sync/plan-text.js";
 export { describeRefusal, joinResults, TableError, type TableErrorCode } from "./sync/results.js";
 export {
   TableWatch,

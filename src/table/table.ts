@@ -1,7 +1,7 @@
 import { performance } from "node:perf_hooks";
 
 import { inTurn } from "../base/time-slice.js";
-import { TableFlag } from "../netlink/constants.js";
+import { SetFlag, TableFlag } from "../netlink/constants.js";
 import { KernelError } from "../netlink/errors.js";
 import { nextGeneration } from "../netlink/generation.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, ElementBatch, Kernel } from "../netlink/kernel.js";
@@ -15,6 +15,7 @@ import { emptyState } from "./sync/table-dump.js";
 import { type CheckOutcome, TableCheck } from "./sync/table-check.js";
 import { ObservedTable, type Reading } from "./sync/observed-table.js";
 import { holdsOn, isTimed, type Names, Plan, type PlanInput, planObjects, planTable, planWaking } from "./sync/plan.js";
+import { planText, type TablePlan } from "./sync/plan-text.js";
 import { isDrift, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
 import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges } from "./sync/describe-changes.js";
@@ -175,6 +176,43 @@ export class Table extends DeclaredTable {
     return this.#exclusively(() =>
       options.rebuild === true ? this.#rebuild() : this.#applyWithRetries(options.repair !== false),
     );
+  }
+
+  /**
+   * Returns what `apply()` would write now. Reads the kernel if its state is not known, and writes nothing. An apply may split the operations into
+   * several transactions, and may delete some objects of an earlier owner after their grace period only. Throws TableError.
+   */
+  plan(): Promise<TablePlan> {
+    return this.#exclusively(async () => {
+      await this.#resolveOwnership();
+      await this.#recheckOwner();
+      const view = this.#observed;
+      if (view.invalidations.any) this.#drift = joined(this.#drift, (await this.#read()).drift);
+      this.#checkOwner(view.state.table);
+      await view.readUnknownSets();
+      await view.readHandles();
+      const { desired } = this;
+      const snapshot = takeSnapshot(desired, view.state, this.#clock.now(), Infinity, false);
+      const outgoing = new Outgoing(snapshot);
+      const plan = new Plan();
+      try {
+        planObjects(this.ref, view.state, plan);
+        for await (const { sets } of outgoing.pieces(Infinity)) {
+          const input = await this.#planInput({ chains: snapshot.chains, sets }, new Set(), await view.readFilled());
+          planTable(input, plan);
+          planWaking(input, plan);
+        }
+      } finally {
+        desired.mark(snapshot.dirty.chains, snapshot.dirty.sets, snapshot.dirty.newlyUsed);
+        await outgoing.giveBack();
+      }
+      const isMap = (set: string): boolean => ((view.state.sets.get(set)?.flags ?? 0) & SetFlag.map) !== 0;
+      return {
+        operations: plan.ops.map(({ op }) => op),
+        counts: plan.counts,
+        text: planText(plan.ops, desired, isMap),
+      };
+    });
   }
 
   /** Whether this process should own the table (TableOptions.own), and the kernel supports it. */
