@@ -198,7 +198,11 @@ export class Table extends DeclaredTable {
       try {
         planObjects(this.ref, view.state, plan);
         for await (const { sets } of outgoing.pieces(Infinity)) {
-          const input = await this.#planInput({ chains: snapshot.chains, sets }, new Set(), await view.readFilled());
+          const input = await this.#planInput(
+            { chains: snapshot.chains, sets },
+            new Set(),
+            await view.readSaved(snapshot.sets),
+          );
           planTable(input, plan);
           planWaking(input, plan);
         }
@@ -485,7 +489,7 @@ export class Table extends DeclaredTable {
     const { inherited } = snapshot;
     const kept = typeof this.#inherited === "object" ? this.#inherited : inherited;
     if (isFirst) this.#inherited = inherited.sets.size > 0 ? "kept" : "unknown";
-    const saved = filled ?? (await this.#observed.readFilled());
+    const saved = filled ?? (await this.#observed.readSaved(snapshot.sets));
     const outgoing = new Outgoing(snapshot);
     const write = async ({ sets, last }: Piece): Promise<void> => {
       const plan = new Plan();

@@ -118,6 +118,41 @@ describe("a set that packets fill", () => {
   });
 });
 
+test("with another timeout or size, a set keeps its elements, and other rules keep their counters", async () => {
+  const started = (options: { readonly timeoutMs: number; readonly size: number }): Table => {
+    const table = new Table(kernel, { family: "ip", name: "filled" });
+    table.set({ set: "seen", key: ["ipv4_addr"], dynamic: true, ...options });
+    table.chain({
+      chain: "output",
+      base: { type: "filter", hook: "output", priority: "filter" },
+      rules: [
+        { statements: [{ match: "protocol", protocol: "udp" }, { action: "counter" }], comment: "all" },
+        { statements: [{ action: "update", set: "seen", key: ["daddr"] }] },
+        { statements: [{ match: "protocol", protocol: "icmp" }, { action: "counter" }], comment: "answers" },
+      ],
+    });
+    return table;
+  };
+  await started({ timeoutMs: 600_000, size: 100 }).apply();
+  await send("127.0.0.7", 3);
+  const counters = async (): Promise<string[]> =>
+    (await namespace.mustRun(["nft", "list", "chain", "ip", "filled", "output"])).match(/packets \d+/g) ?? [];
+  expect(await counters()).toEqual(["packets 3", "packets 3"]);
+  for (const options of [
+    { timeoutMs: 300_000, size: 100 },
+    { timeoutMs: 300_000, size: 200 },
+  ]) {
+    const { operations } = await started(options).apply();
+    expect(operations).toMatchObject({ set: { add: 1, delete: 1 }, rule: { add: 1, delete: 1 } });
+    expect(await counters()).toEqual(["packets 3", "packets 3"]);
+    const listed = await namespace.mustRun(["nft", "list", "set", "ip", "filled", "seen"]);
+    expect(listed).toMatch(/127\.0\.0\.7 .*expires 9m5\ds/);
+  }
+  // Too small for its elements: they go.
+  await started({ timeoutMs: 200_000, size: 1 }).apply();
+  expect(await namespace.mustRun(["nft", "list", "set", "ip", "filled", "seen"])).not.toContain("elements");
+});
+
 test("a map that packets fill has data", async () => {
   const table = new Table(kernel, { family: "ip", name: "filled" });
   const backends = table.set({

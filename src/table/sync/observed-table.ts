@@ -7,7 +7,7 @@ import { believed, Invalidations, type InvalidationScope } from "./invalidations
 import { driftOf, elementChanges, structureChanges } from "./drift.js";
 import type { ElementDrift, TrackedElements } from "../elements/tracked-elements.js";
 import { fateOf, type TableFacts } from "../quirks.js";
-import { needsHandles } from "./plan.js";
+import { needsHandles, type SetPlan } from "./plan.js";
 import { packedBytes, serves, typeId } from "../rules/schema.js";
 import {
   dumpRules,
@@ -122,6 +122,37 @@ export class ObservedTable {
       if (batch !== undefined && batch.count > 0) filled.set(info.set, batch);
     }
     return filled;
+  }
+
+  /** Reads the elements that packets put into sets that are created again, with or without their table. */
+  async readSaved(plans: readonly SetPlan[]): Promise<Map<string, ElementBatch>> {
+    const saved = await this.readFilled();
+    for (const { name, action } of plans) {
+      const [info, spec] = [this.state.sets.get(name), this.desired.setSpec(name)];
+      if (action !== "recreate" || spec?.dynamic !== true || info === undefined) continue;
+      if (!this.#canMove(info, spec)) continue;
+      const batch = await this.kernel.elements(this.ref, info).catch(() => undefined);
+      const fits = batch !== undefined && (typeof spec.size !== "number" || batch.count <= spec.size);
+      if (fits && batch.count > 0 && batch.extras === undefined) saved.set(name, batch);
+    }
+    return saved;
+  }
+
+  /** Whether the set that replaces the kernel's can hold its elements. Statements of single elements cannot be read. */
+  #canMove(info: SetInfo, spec: SetSpec): boolean {
+    const hasOwn = [...this.state.chains.values()].some(({ rules }) =>
+      rules.some(({ canonical }) =>
+        canonical.some((expr) => expr.type === "dynset" && expr.set === info.set && (expr.exprs ?? []).length > 0),
+      ),
+    );
+    const timed = (info.flags & SetFlag.timeout) !== 0;
+    const counts = (info.exprs ?? []).map(({ type }) => type).join();
+    return (
+      !hasOwn &&
+      holdsSameElements(info, spec) &&
+      timed === (spec.timeoutMs !== undefined) &&
+      counts === (spec.counters === undefined ? "" : "counter")
+    );
   }
 
   /** Reads sets that were declared since the last read of the kernel. */

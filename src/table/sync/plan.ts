@@ -38,8 +38,8 @@ export interface ChainPlan {
   readonly name: string;
   /** Undefined: the chain is deleted. */
   readonly desired: DesiredChain | undefined;
-  /** All its rules are written again, because they name an object that is created again. */
-  readonly rebuild: boolean;
+  /** Objects that are deleted, even if they are created again: the rules that name one are written again. */
+  readonly going?: Names | undefined;
 }
 
 export interface SetPlan {
@@ -279,12 +279,12 @@ export function holdsOn({ sets }: KernelState, name: string): boolean {
   return set !== undefined && (set.dataType === DATA_VERDICT || (set.flags & SetFlag.object) !== 0);
 }
 
-function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, plan: Plan): void {
+function planChain(input: PlanInput, { name, desired, going }: ChainPlan, plan: Plan): void {
   const { ref, state, busy } = input;
   const kernel = state.chains.get(name);
   if (kernel !== undefined && desired !== undefined && chainServes(kernel, desired)) {
     if (policyOf(kernel.base) !== policyOf(desired.spec.base)) pushChain(ref, desired, plan, kernel);
-    return editRules(ref, kernel, desired, rebuild, plan);
+    return editRules(ref, kernel, desired, going, plan);
   }
   if (kernel !== undefined) {
     flushRules(ref, name, kernel, plan);
@@ -297,7 +297,7 @@ function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, plan
   const { base, comment } = desired.spec;
   const made: KernelChain = { base, comment, rules: [] };
   plan.onCommit(() => void state.chains.set(name, made));
-  editRules(ref, made, desired, false, plan);
+  editRules(ref, made, desired, undefined, plan);
 }
 
 function pushChain(ref: TableRef, { spec }: DesiredChain, plan: Plan, kernel: KernelChain | undefined): void {
@@ -313,13 +313,21 @@ function flushRules(ref: TableRef, chain: string, { rules }: KernelChain, plan: 
   plan.push("removeRules", ref, { op: "flush", kind: "rule", chain }, { kind: "chain", chain }, rules.length);
 }
 
-function editRules(ref: TableRef, kernel: KernelChain, desired: DesiredChain, rebuild: boolean, plan: Plan): void {
+function editRules(
+  ref: TableRef,
+  kernel: KernelChain,
+  desired: DesiredChain,
+  going: Names | undefined,
+  plan: Plan,
+): void {
   const { chain } = desired.spec;
   const to = desired.rules;
   let from = kernel.rules;
-  let edits = editScript(from, to, sameRule);
-  if (!rebuild && edits.every(({ edit }) => edit === "keep")) return;
-  if (rebuild || from.some(({ handle }) => handle === undefined)) {
+  const stays = (rule: KernelRule, other: PreparedRule): boolean =>
+    sameRule(rule, other) && (going === undefined || !namesAny([rule], going));
+  let edits = editScript(from, to, stays);
+  if (edits.every(({ edit }) => edit === "keep")) return;
+  if (from.some(({ handle }) => handle === undefined)) {
     flushRules(ref, chain, kernel, plan);
     from = [];
     edits = editScript(from, to, sameRule);

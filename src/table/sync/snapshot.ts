@@ -204,6 +204,6 @@ function planChains(going: Names, inherited: Names, { desired, state, dirty }: M
   return [...new Set([...changed, ...rebuilt])].map((name) => ({
     name,
     desired: desired.chains.get(name),
-    rebuild: rebuilt.has(name),
+    going: rebuilt.has(name) ? going : undefined,
   }));
 }
