@@ -56,7 +56,8 @@ const DEFINES = [
 
 const LIBRARIES = ["libnftnl.so.11", "libmnl.so.0"];
 
-const debianRoot = ({ architecture }: Platform): string => path.join(cache, architecture, "root");
+const debianDirectory = (architecture: string): string => path.join(cache, "debian", architecture);
+const debianRoot = ({ architecture }: Platform): string => path.join(debianDirectory(architecture), "root");
 const debianLibraries = (platform: Platform): string => path.join(debianRoot(platform), "usr/lib", platform.triplet);
 
 /**
@@ -111,7 +112,7 @@ function prepareSources(platform: Platform): void {
   const packages = ["libnftnl11", "libmnl0", "libnftnl-dev", "libmnl-dev"];
   const download = (archive: { download(names: readonly string[]): void }): void => archive.download(packages);
   const { architecture } = platform;
-  unpacked(path.join(cache, architecture), DEBIAN, `libnftnl for ${architecture}`, download, architecture);
+  unpacked(debianDirectory(architecture), DEBIAN, `libnftnl for ${architecture}`, download, architecture);
   for (const [from, to, wanted] of origins(platform)) {
     mirror(from, path.join(sources, to), (file) => wanted.test(file));
   }
@@ -144,9 +145,12 @@ async function build(name: string, zig: CrossCompiler): Promise<void> {
   const units = filesUnder(path.join(sources, "native", "units")).map((file) => `native/units/${file}`);
   const link = ["-Wl,-rpath,$ORIGIN", ...LIBRARIES.map((library) => path.join(directory, library)), ...objects];
   await zig.run(sources, ["c++", ...common, ...compile, ...units, "native/js/addon.cc", ...link, "-o", addon]);
+  mkdirSync(path.join(root, "prebuilds/status.d"), { recursive: true });
   for (const library of ["libnftnl11", "libmnl0"]) {
     const notice = path.join(debianRoot(platform), "usr/share/doc", library, "copyright");
     copyFileSync(notice, path.join(root, "prebuilds", `${library}.copyright`));
+    const description = path.join(debianRoot(platform), "var/lib/dpkg/status.d", library);
+    copyFileSync(description, path.join(root, "prebuilds/status.d", `${library}.${platform.architecture}`));
   }
   // The stamp describes the copies, because the checkout may have changed meanwhile.
   writeFileSync(stampOf(name), digest(name, platform, "copies"));

@@ -8,7 +8,8 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { mustRun } from "../lab/debian.ts";
 import { type Finished, type Namespace, run } from "../lab/namespace.ts";
-import { directory, type ImageConfig } from "./build.ts";
+import type { ImageConfig } from "../../deploy/release/image.ts";
+import { directory } from "./build.ts";
 
 /** The part of the OCI runtime's configuration that we change. */
 interface Spec {

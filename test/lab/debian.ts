@@ -101,10 +101,14 @@ export class Archive {
     mustRun("apt-get", args, { env: this.#env });
   }
 
-  /** Unpacks the downloaded packages. */
+  /** Unpacks the downloaded packages, and writes their descriptions to /var/lib/dpkg/status.d, as distroless images do. */
   unpack(root: string): void {
-    for (const file of readdirSync(this.#archives).filter((name) => name.endsWith(".deb"))) {
-      mustRun("dpkg-deb", ["-x", path.join(this.#archives, file), root]);
+    const descriptions = path.join(root, "var/lib/dpkg/status.d");
+    for (const name of readdirSync(this.#archives).filter((file) => file.endsWith(".deb"))) {
+      const file = path.join(this.#archives, name);
+      mustRun("dpkg-deb", ["-x", file, root]);
+      mkdirSync(descriptions, { recursive: true });
+      writeFileSync(path.join(descriptions, name.split("_")[0]), mustRun("dpkg-deb", ["--field", file]));
     }
   }
 }

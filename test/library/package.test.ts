@@ -70,6 +70,14 @@ describe("the tarball", () => {
     expect(addons.toSorted()).toEqual(["linux-arm64-glibc", "linux-arm64-musl", "linux-x64-glibc", "linux-x64-musl"]);
   });
 
+  test("describes the Debian packages whose libraries it contains", () => {
+    for (const architecture of ["amd64", "arm64"]) {
+      const description = readFileSync(path.join(installed, `prebuilds/status.d/libnftnl11.${architecture}`), "utf8");
+      expect(description).toMatch(/^Version: \d/m);
+      expect(description).toContain(`Architecture: ${architecture}\n`);
+    }
+  });
+
   test("has no function in the addon that only tests call", () => {
     const addon = path.join(installed, "prebuilds", `linux-${process.arch}-glibc`, "nft_proxier.node");
     const exported = Object.keys(createRequire(import.meta.url)(addon) as object);
@@ -134,6 +142,12 @@ describe("in the clean root", () => {
         .map((file) => `${top}/${file}`),
     );
     expect(libraries.filter((file) => !file.startsWith("app/node_modules/nft-proxier/prebuilds/"))).toEqual([]);
+  });
+
+  test("package.json can be imported", () => {
+    const text = `const { default: it } = await import("nft-proxier/package.json", { with: { type: "json" } });
+      console.log(it.name);`;
+    expect(runInside(text)).toEqual({ code: 0, output: "nft-proxier\n" });
   });
 
   test("deeper paths are refused", () => {
