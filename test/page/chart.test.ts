@@ -223,6 +223,17 @@ test("helm refuses a value that does not exist", () => {
   expect(() => mustRun(helm(), args)).toThrow("additional properties 'toleration' not allowed");
 });
 
+test("all objects are in the release's namespace, and the role is bound to its account", () => {
+  const objects = rendered(...flags([image, ...required]), "-n", "network");
+  const text = JSON.stringify(meaning(base("kubernetes"))).replaceAll('"kube-system"', '"network"');
+  expect(meaning(objects)).toEqual(JSON.parse(text));
+});
+
+test("README.md names the version of helm that runs here", () => {
+  const [, tested] = /with helm (\d+):/.exec(readme) ?? [];
+  expect(mustRun(helm(), ["version", "--short"])).toMatch(new RegExp(`^v${tested}\\.`));
+});
+
 test("helm lint finds nothing", () => {
   const args = ["lint", "--strict", chart, ...flags([image, ...required])];
   expect(mustRun(helm(), args)).toContain("1 chart(s) linted, 0 chart(s) failed");
