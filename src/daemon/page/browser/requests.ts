@@ -9,7 +9,7 @@ const ANSWER_MS = 30_000;
 export async function ask<T>(path: string): Promise<T | undefined> {
   const response = await fetch(path, { signal: AbortSignal.timeout(ANSWER_MS) });
   if (response.status === 404) return undefined;
-  if (!response.ok) throw new Error(await response.text());
+  if (!response.ok) throw new Error((await response.text()).trimEnd() || `status ${response.status}`);
   return (await response.json()) as T;
 }
 

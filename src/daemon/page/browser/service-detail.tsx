@@ -30,13 +30,20 @@ interface Answer {
   readonly answer: readonly ServicePortStatus[] | string;
 }
 
+/** Resolves to undefined if there is no such service. */
+async function readService(service: string): Promise<ServiceList | undefined> {
+  const names = service.split("/");
+  // The browser would resolve the last two in a path, so the answer could be about something else.
+  if (names.length !== 2 || names.some((name) => ["", ".", ".."].includes(name))) return undefined;
+  return ask<ServiceList>(`/status/v1/services/${names.map(encodeURIComponent).join("/")}`);
+}
+
 export function ServiceDetail({ service, version, onClose }: DetailProps): VNode {
   const [{ of, answer }, setAnswer] = useState<Answer>({ of: "", answer: "" });
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     let isCurrent = true;
-    const path = service.split("/").map(encodeURIComponent).join("/");
-    ask<ServiceList>(`/status/v1/services/${path}`)
+    readService(service)
       .then((list) => list?.items ?? `${printable(service)} is not served`, reasonOf)
       .then((answer) => isCurrent && setAnswer({ of: service, answer }), console.error);
     return () => {
