@@ -140,10 +140,10 @@ export class PageFeed implements ProxierObserver {
 
   async *#list(): AsyncGenerator<string> {
     const list = await this.#options.answers(["services"]);
+    // Before the first write, an empty list would report as deleted what the kernel still serves. A list follows that write.
+    if (!(list instanceof PiecewiseList)) return;
     yield messageOf({ items: [], first: true });
-    if (list instanceof PiecewiseList) {
-      for await (const items of itemTexts(list.pieces)) yield `data: {"items":${items}}\n\n`;
-    }
+    for await (const items of itemTexts(list.pieces)) yield `data: {"items":${items}}\n\n`;
     yield messageOf({ items: [], last: true });
   }
 

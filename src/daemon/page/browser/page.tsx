@@ -5,7 +5,7 @@ import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import { percentText } from "../../../base/percent.js";
 import { printable } from "../../../base/printable.js";
 import type { StatusEvent, StatusReport } from "../../../observe/status-report.js";
-import type { PageFound, PageMessage, PageUpdate, TrafficSample } from "../page-update.js";
+import type { PageFound, PageMessage, PageServices, PageUpdate, TrafficSample } from "../page-update.js";
 import { ExplainForm } from "./explain-form.js";
 import { ask, reasonOf } from "./requests.js";
 import { ServiceDetail } from "./service-detail.js";
@@ -20,9 +20,37 @@ import { WriteHistoryView, WritePlot } from "./write-plot.js";
 const TYPING_MS = 300;
 /** A shorter word would match the endpoints of most services. */
 const LEAST_LETTERS = 3;
+/** Maximum number of words for which the daemon searches endpoints. */
+const MOST_WORDS = 5;
+/** Age at which a search is repeated, because endpoints change, ms. */
+const FOUND_MS = 10_000;
 
 /** "namespace/name" in a problem's text. */
 const SERVICE_NAME = /([a-z0-9][-a-z0-9]*\/[a-z0-9][-a-z0-9.]*[a-z0-9])/;
+
+/** Services with an endpoint that has a word. */
+interface FoundServices {
+  /** Time of the search, as `performance.now()` returns it. */
+  readonly at: number;
+  readonly services: ReadonlySet<string>;
+  /** Whether there may be more. */
+  readonly more: boolean;
+  /** Why the last search failed. */
+  readonly error?: string;
+}
+
+/** @param before result of an earlier search, which stays if this one fails. */
+async function servicesWith(word: string, before: FoundServices | undefined): Promise<FoundServices> {
+  // An address may come with a port.
+  const text = /^\[?([0-9a-f.:]+?)\]?:\d+$/.exec(word)?.[1] ?? word;
+  try {
+    const answer = await ask<PageFound>(`/status/v1/find?text=${encodeURIComponent(text)}`);
+    return { at: performance.now(), services: new Set(answer?.services), more: answer?.more === true };
+  } catch (error) {
+    const { services = new Set<string>(), more = false } = before ?? {};
+    return { at: performance.now(), services, more, error: reasonOf(error) };
+  }
+}
 
 class Page {
   readonly #services = new ServiceRows();
@@ -39,10 +67,9 @@ class Page {
   /** The search and the service in the URL. */
   #query = "";
   #selected = "";
-  /** Services with an endpoint that has the word. */
-  readonly #found = new Map<string, ReadonlySet<string>>();
-  #more = false;
-  #searchError: string | undefined;
+  /** By word of the search. */
+  readonly #found = new Map<string, FoundServices>();
+  #isSearching = false;
   #typing: ReturnType<typeof setTimeout> | undefined;
 
   start(): void {
@@ -61,8 +88,14 @@ class Page {
   #take(message: PageMessage): void {
     this.#lost = undefined;
     if ("id" in message) this.#takeUpdate(message);
-    else this.#services.add(message);
+    else this.#takeServices(message);
     this.#render();
+  }
+
+  #takeServices(message: PageServices): void {
+    this.#services.add(message);
+    // The daemon does not say which services differ from an earlier list.
+    if (message.last) this.#version++;
   }
 
   #takeUpdate(update: PageUpdate): void {
@@ -78,13 +111,14 @@ class Page {
     const isChanged = changed.some(({ service }) => service === this.#selected);
     if (isChanged || counts?.some(({ key }) => isSelected(key)) === true) this.#version++;
     document.title = printable(`${status.nodeName} · nft-proxier`);
+    if (this.#typing === undefined) void this.#findEndpoints();
   }
 
   #readUrl(): void {
     const url = new URLSearchParams(location.hash.slice(1));
     this.#selected = url.get("service") ?? "";
     this.#query = url.get("q") ?? "";
-    this.#findEndpoints();
+    void this.#findEndpoints();
     this.#render();
   }
 
@@ -97,7 +131,10 @@ class Page {
     this.#query = (event.currentTarget as HTMLInputElement).value;
     history.replaceState(null, "", this.#urlOf(this.#query, this.#selected));
     clearTimeout(this.#typing);
-    this.#typing = setTimeout(() => this.#findEndpoints(), TYPING_MS);
+    this.#typing = setTimeout(() => {
+      this.#typing = undefined;
+      void this.#findEndpoints();
+    }, TYPING_MS);
     this.#render();
   };
 
@@ -105,36 +142,30 @@ class Page {
     return this.#query.toLowerCase().split(/\s+/).filter(Boolean);
   }
 
-  /** The page does not have the endpoints of all services, so the daemon searches them. */
-  #findEndpoints(): void {
-    this.#searchError = undefined;
-    for (const word of this.#words) {
-      if (word.length < LEAST_LETTERS || this.#found.has(word)) continue;
-      // An address may come with a port.
-      const text = /^\[?([0-9a-f.:]+?)\]?:\d+$/.exec(word)?.[1] ?? word;
-      this.#found.set(word, new Set());
-      void this.#findEndpoint(word, text);
+  /** The page does not have the endpoints of all services, so the daemon searches them, for one word at a time. */
+  async #findEndpoints(): Promise<void> {
+    if (this.#isSearching) return;
+    this.#isSearching = true;
+    for (const word of this.#found.keys()) if (!this.#words.includes(word)) this.#found.delete(word);
+    for (let word = this.#nextWord(); word !== undefined; word = this.#nextWord()) {
+      this.#found.set(word, await servicesWith(word, this.#found.get(word)));
+      this.#render();
     }
+    this.#isSearching = false;
   }
 
-  async #findEndpoint(word: string, text: string): Promise<void> {
-    try {
-      const answer = await ask<PageFound>(`/status/v1/find?text=${encodeURIComponent(text)}`);
-      this.#found.set(word, new Set(answer?.services));
-      this.#more ||= answer?.more === true;
-      // Endpoints change.
-      setTimeout(() => this.#found.delete(word), 10_000);
-    } catch (error) {
-      this.#found.delete(word);
-      this.#searchError = `endpoints were not searched: ${reasonOf(error)}`;
-    }
-    this.#render();
+  /** Returns a word that has not been searched, or not lately. */
+  #nextWord(): string | undefined {
+    const isDue = (word: string): boolean => (this.#found.get(word)?.at ?? -Infinity) < performance.now() - FOUND_MS;
+    const words = this.#words.filter((word) => word.length >= LEAST_LETTERS);
+    return words.slice(0, MOST_WORDS).find(isDue);
   }
 
   readonly #close = (): void => {
     const former = this.#selected;
     location.hash = this.#urlOf(this.#query, "");
-    document.querySelector<HTMLElement>(`[data-row^="${CSS.escape(former)}"] a`)?.focus();
+    const row = CSS.escape(former);
+    document.querySelector<HTMLElement>(`[data-row="${row}"] a, [data-row^="${row}:"] a`)?.focus();
   };
 
   #key(event: KeyboardEvent): void {
@@ -268,6 +299,9 @@ class Page {
     const all = this.#services.rows;
     const troubled = all.filter((row) => row.state !== "active" || failing.has(row.service));
     const rows = search(this.#onlyProblems ? troubled : all, this.#words, this.#found);
+    const found = [...this.#found.values()];
+    const searchError = found.find(({ error }) => error !== undefined)?.error;
+    const isEarly = status?.families.every(({ inForce }) => !inForce) ?? false;
     const of = counted(all.length, "service port");
     const shown =
       rows.length === all.length ? of : rows.length === 0 ? `no match among ${of}` : `${rows.length} of ${of}`;
@@ -277,9 +311,9 @@ class Page {
           <h2 id="services-title">
             Services{" "}
             <span class="quiet" id="shown" role="status">
-              {this.#services.complete ? shown : "loading…"}
-              {this.#more && this.#query !== "" && "; endpoints match more services than are shown"}
-              {this.#searchError !== undefined && `; ${this.#searchError}`}
+              {this.#services.complete ? shown : isEarly ? "unknown until the first write" : "loading…"}
+              {found.some(({ more }) => more) && "; endpoints match more services than are shown"}
+              {searchError !== undefined && `; endpoints were not searched: ${searchError}`}
             </span>
           </h2>
           <button

@@ -72,6 +72,8 @@ export class ServiceRows {
   #rows: readonly Row[] | undefined;
   /** Whether a complete list has arrived. */
   complete = false;
+  /** Whether the daemon counts connections and refusals. */
+  counted = true;
 
   /** All rows, by name. */
   get rows(): readonly Row[] {
@@ -114,7 +116,8 @@ export class ServiceRows {
     this.#rows = undefined;
   }
 
-  update({ changed, counts }: PageUpdate): void {
+  update({ changed, counts, traffic }: PageUpdate): void {
+    this.counted = traffic !== undefined;
     if (changed.length > 0) this.#change(changed);
     if (counts !== undefined) this.#count(counts);
   }
@@ -123,6 +126,7 @@ export class ServiceRows {
     let isNew = false;
     for (const { service, ports } of changed) {
       isNew ||= !this.#services.has(service);
+      this.#forgetCounts(service, ports);
       if (ports.length === 0) this.#services.delete(service);
       else this.#services.set(service, rowsOf(ports));
     }
@@ -130,6 +134,13 @@ export class ServiceRows {
       this.#services = new Map([...this.#services].toSorted(([a], [b]) => compareServices(a, b)));
     }
     this.#rows = undefined;
+  }
+
+  /** A port that is removed and returns counts from zero. */
+  #forgetCounts(service: string, ports: readonly ServicePortStatus[]): void {
+    const kept = new Set(ports.map(portKey));
+    const former = this.of(service).flatMap((row) => row.ports.map(portKey));
+    for (const key of former) if (!kept.has(key)) this.#counts.delete(key);
   }
 
   #count(counts: readonly PortCounts[]): void {
@@ -216,18 +227,18 @@ export function severity({ state }: Row): number {
 
 /**
  * Returns the rows that have every word, or whose service has an endpoint with it.
- * @param endpoints services by word.
+ * @param endpoints by word.
  */
 export function search(
   rows: readonly Row[],
   words: readonly string[],
-  endpoints: ReadonlyMap<string, ReadonlySet<string>>,
+  endpoints: ReadonlyMap<string, { readonly services: ReadonlySet<string> }>,
 ): readonly Row[] {
   return words.reduce((left, word) => {
     // 10.0.0.1 is not 10.0.0.10, unless only the latter exists.
     const exact = rows.some(({ text }) => text.includes(` ${word} `)) && /^[\d.:/[\]a-f]+$|\//.test(word);
     const wanted = exact ? ` ${word} ` : word;
-    const services = endpoints.get(word);
-    return left.filter(({ text, service }) => text.includes(wanted) || services?.has(service) === true);
+    const found = endpoints.get(word);
+    return left.filter(({ text, service }) => text.includes(wanted) || found?.services.has(service) === true);
   }, rows);
 }

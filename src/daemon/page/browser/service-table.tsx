@@ -82,13 +82,13 @@ const COLUMNS: readonly Column[] = [
   {
     title: "Refused",
     number: true,
-    cell: ({ numbers }) => failures(numbers.refused, numbers.refusedRate, "bad"),
+    cell: ({ numbers }, { counted }) => (counted ? failures(numbers.refused, numbers.refusedRate, "bad") : "–"),
     order: (a, b) => a.numbers.refused - b.numbers.refused,
   },
   {
     title: "Dropped",
     number: true,
-    cell: ({ numbers }) => failures(numbers.dropped, numbers.droppedRate, "warn"),
+    cell: ({ numbers }, { counted }) => (counted ? failures(numbers.dropped, numbers.droppedRate, "warn") : "–"),
     order: (a, b) => a.numbers.dropped - b.numbers.dropped,
   },
   {
