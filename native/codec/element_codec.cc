@@ -82,6 +82,9 @@ ElementPlan PlanElements(const Op& op, const ElementsOp& elements) {
     }
     plan.record_bound +=
         (layout.timeouts ? 12u : 0u) + (layout.expirations ? 12u : 0u) + (layout.counters ? kCounterBound : 0u);
+    size_t longest = 0;
+    for (const ElementExtra& extra : elements.extras) longest = std::max(longest, extra.userdata.size());
+    if (longest != 0) plan.record_bound += kAttrHeader + Align4(longest);
   }
   if (layout.flags) plan.record_bound += kFlags;
   plan.least = elements.count * record_least;
@@ -153,6 +156,13 @@ uint8_t* ElementEncoder::EncodeRecord(uint8_t* out) {
       const uint64_t packets = Load64(tail);
       if (packets != 0) out = PutCounter(out, packets, Load64(tail + sizeof packets));
     }
+  }
+  if (!removes_ && extra_ < elements_.extras.size() && elements_.extras[extra_].record == record_) {
+    const Bytes& userdata = elements_.extras[extra_++].userdata;
+    out = PutHeader(out, NFTA_SET_ELEM_USERDATA, userdata.size());
+    std::memcpy(out, userdata.data(), userdata.size());
+    std::memset(out + userdata.size(), 0, Align4(userdata.size()) - userdata.size());
+    out += Align4(userdata.size());
   }
   PutHeader(start, NFTA_LIST_ELEM | NLA_F_NESTED, static_cast<size_t>(out - start) - kAttrHeader);
   return out;

@@ -52,6 +52,7 @@ class ElementEncoder {
   const uint8_t* source_;
   uint64_t record_ = 0;
   std::vector<Bytes> verdict_data_;  // NFTA_SET_ELEM_DATA of each verdict, ready to copy
+  size_t extra_ = 0;                 // the first of the extras whose record is not written yet
 };
 
 // Finds the record of an element message that contains the byte at `offset`, counted from the message's first record.
@@ -64,13 +65,6 @@ struct ElementCounter {
 };
 // Returns the counter of a message's first element, or nothing if there is no element or it has no counter.
 std::optional<ElementCounter> CounterIn(const nlmsghdr* message);
-
-// The parts of an element that its packed record cannot hold.
-struct ElementExtra {
-  uint32_t record = 0;
-  std::string object;  // name of the stateful object that the element maps to; empty if none
-  Bytes userdata;
-};
 
 // Collects dumped elements as packed records.
 class ElementCollector {

@@ -124,6 +124,13 @@ struct SetOp {
   std::optional<uint64_t> handle;
 };
 
+// The parts of an element that its packed record cannot hold.
+struct ElementExtra {
+  uint32_t record = 0;
+  std::string object;  // name of the stateful object that the element maps to; empty if none
+  Bytes userdata;
+};
+
 struct ElementsOp {
   std::string set;
   std::optional<uint32_t> set_id;
@@ -132,6 +139,8 @@ struct ElementsOp {
   std::vector<uint32_t> carried;
   uint64_t count = 0;
   std::vector<Verdict> verdicts;
+  // Userdata of records to add, by ascending record.
+  std::vector<ElementExtra> extras;
 };
 
 // A flowtable at the ingress hook of devices. If the flowtable exists, its devices are added or, with Verb::Delete,

@@ -2,6 +2,7 @@
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "codec/element_codec.h"
@@ -110,6 +111,25 @@ SetInfo ReadSet(Napi::Env env, napi_value object, const Where& where) {
   return set;
 }
 
+std::vector<ElementExtra> ReadExtras(Napi::Env env, napi_value value, uint64_t count, const Where& where) {
+  std::vector<ElementExtra> extras(ReadArrayLength(env, value, static_cast<uint32_t>(count), where));
+  for (uint32_t i = 0; i < extras.size(); ++i) {
+    const Where at(where, i);
+    const napi_value entry = GetElement(env, value, i);
+    WantObject(env, entry, at);
+    const double last = static_cast<double>(count) - 1;
+    extras[i].record = static_cast<uint32_t>(ReadInteger(env, Get(env, entry, "record"), 0, last, Where(at, "record")));
+    if (!IsAbsent(env, Get(env, entry, "object"))) Where(at, "object").Fail("cannot be written, only read");
+    if (auto userdata = OptionalBytes(env, entry, "userdata", kMaxUserdata, at)) extras[i].userdata = std::move(*userdata);
+    if (extras[i].userdata.empty()) Where(at, "userdata").Fail("expected 1 to 256 bytes");
+  }
+  std::sort(extras.begin(), extras.end(), [](const auto& a, const auto& b) { return a.record < b.record; });
+  for (size_t i = 1; i < extras.size(); ++i) {
+    if (extras[i].record == extras[i - 1].record) where.Fail("two entries for one record");
+  }
+  return extras;
+}
+
 ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, LongParts* parts) {
   ElementsOp op;
   op.set = RequiredName(env, object, "set", where);
@@ -132,7 +152,8 @@ ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, Lo
   const napi_value carry = Get(env, object, "carry");
   if (!IsAbsent(env, carry)) op.carried = ReadIndices(env, carry, op.count, Where(where, "carry"));
   if (!op.carried.empty() && !layout.counters) Where(where, "carry").Fail("the set's elements have no counters");
-  if (!IsAbsent(env, Get(env, batch, "extras"))) Where(at, "extras").Fail("cannot be written, only read");
+  const napi_value extras = Get(env, batch, "extras");
+  if (!IsAbsent(env, extras)) op.extras = ReadExtras(env, extras, op.count, Where(at, "extras"));
   const napi_value verdicts = Get(env, batch, "verdicts");
   layout.verdict_map = !IsAbsent(env, verdicts);
   if (layout.verdict_map) {

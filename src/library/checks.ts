@@ -158,4 +158,5 @@ export const watchHandlers = handlers({ changed: callback(), lost: callback(), f
 /** Options of one element. */
 export const elementOptions = record({
   timeoutMs: optional(integer("milliseconds, a whole number of at least 1", 1, Number.MAX_SAFE_INTEGER)),
+  comment: optional(comment),
 });

@@ -4,6 +4,7 @@ import type { FieldType, ListedElements } from "../table/table-exports.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";
 import type { DynamicMap, DynamicSet } from "./filled-sets.js";
 import {
+  checkedOptions,
   checkFate,
   type Counted,
   type ElementOptions,
@@ -11,7 +12,6 @@ import {
   type SetEntry,
   type SetFate,
   type SetSpec,
-  timeoutOf,
 } from "./set-spec.js";
 import { parseVerdict, verdictText, type VerdictText } from "./verdicts.js";
 
@@ -115,10 +115,12 @@ abstract class Keyed<Key extends readonly FieldType[]> {
   protected entryOf(key: Uint8Array): SetEntry<Key> {
     const { elements } = this;
     const [timeoutMs, leftMs] = elements.times(key);
+    const comment = elements.comment(key);
     return {
       key: this.unpackKey(key),
       ...(timeoutMs > 0 && { timeoutMs, leftMs }),
       ...(elements.spec.counters !== undefined && { counted: elements.counted(key) }),
+      ...(comment !== undefined && { comment }),
     };
   }
 }
@@ -127,7 +129,8 @@ abstract class Keyed<Key extends readonly FieldType[]> {
 export class PlainSet<Key extends readonly FieldType[] = readonly FieldType[]> extends Keyed<Key> {
   /** Adds the element with the next apply. Returns false if it was already desired. Throws FieldError. */
   put(key: FieldsValue<Key> | Uint8Array, options?: ElementOptions): boolean {
-    return this.elements.put(this.packKey(key), undefined, timeoutOf(this.elements.spec, options));
+    const { timeoutMs, comment } = checkedOptions(this.elements.spec, options);
+    return this.elements.put(this.packKey(key), undefined, timeoutMs, comment);
   }
 
   /** Returns the desired element, or undefined if it is not desired. */
@@ -178,7 +181,8 @@ export class DataMap<
 
   /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
   put(key: FieldsValue<Key> | Uint8Array, data: FieldsValue<Data> | Uint8Array, options?: ElementOptions): boolean {
-    return this.elements.put(this.packKey(key), this.#data.pack(data), timeoutOf(this.elements.spec, options));
+    const { timeoutMs, comment } = checkedOptions(this.elements.spec, options);
+    return this.elements.put(this.packKey(key), this.#data.pack(data), timeoutMs, comment);
   }
 
   /** @internal */
@@ -206,9 +210,9 @@ export class VerdictMap<Key extends readonly FieldType[] = readonly FieldType[]>
   /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
   put(key: FieldsValue<Key> | Uint8Array, verdict: VerdictText, options?: ElementOptions): boolean {
     const bytes = this.packKey(key);
-    const timeoutMs = timeoutOf(this.elements.spec, options);
+    const { timeoutMs, comment } = checkedOptions(this.elements.spec, options);
     this.#data[0] = this.#numbers.id(parseVerdict(`map ${this.elements.spec.set}, data`, verdict));
-    return this.elements.put(bytes, new Uint8Array(this.#data.buffer), timeoutMs);
+    return this.elements.put(bytes, new Uint8Array(this.#data.buffer), timeoutMs, comment);
   }
 
   /** @internal */

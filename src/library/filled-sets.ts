@@ -3,16 +3,17 @@ import { LITTLE_ENDIAN } from "../base/byte-order.js";
 import { batchLayout } from "../netlink/element-batch.js";
 import { isErrno } from "../netlink/errors.js";
 import type { ElementBatch } from "../netlink/kernel.js";
-import { type FieldType, TableError } from "../table/table-exports.js";
+import { commentsIn } from "../table/elements/comments.js";
+import { commentData, type FieldType, TableError } from "../table/table-exports.js";
 import { FieldCodec, type FieldsValue } from "./field-codec.js";
 import {
+  checkedOptions,
   checkFate,
   type ElementOptions,
   type MapEntry,
   type SetEntry,
   type SetFate,
   type SetSpec,
-  timeoutOf,
 } from "./set-spec.js";
 
 /** The kernel's side of a set that packets fill. */
@@ -44,7 +45,9 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
   /** Reads all elements from the kernel, in no particular order. Empty before the first `apply()`. */
   async entries(): Promise<Entry[]> {
     const batch = await this.#dump();
-    return Array.from({ length: batch?.count ?? 0 }, (_, record) => this.#entry(batch!, record));
+    if (batch === undefined) return [];
+    const comments = commentsIn(batch);
+    return Array.from({ length: batch.count }, (_, record) => this.#entry(batch, record, comments));
   }
 
   /** Reads all keys from the kernel, in no particular order. */
@@ -80,7 +83,7 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
   /** @internal */
   protected async write(key: unknown, data: Uint8Array, options: ElementOptions | undefined): Promise<boolean> {
     const { spec } = this.#living();
-    const timeoutMs = timeoutOf(spec, options);
+    const { timeoutMs, comment } = checkedOptions(spec, options);
     const columns = {
       ...(spec.timeoutMs !== undefined && { timeouts: true }),
       ...(spec.counters !== undefined && { counters: true }),
@@ -93,11 +96,12 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
     record.set(data, bytes.length);
     if (layout.timeout >= 0)
       new DataView(record.buffer).setBigUint64(layout.timeout, BigInt(timeoutMs ?? 0), LITTLE_ENDIAN);
-    const elements = { count: 1, ...shape, bytes: record };
+    const extras = comment === undefined ? {} : { extras: [{ record: 0, userdata: commentData(comment)! }] };
+    const elements = { count: 1, ...shape, ...extras, bytes: record };
     const carry = columns.counters === true ? { carry: Uint32Array.of(0) } : {};
     const removal = { count: 1, keyLen: bytes.length, dataLen: 0, bytes };
     // The kernel does not change an element that exists.
-    const replaces = timeoutMs !== undefined || data.length > 0;
+    const replaces = timeoutMs !== undefined || comment !== undefined || data.length > 0;
     const replacement = [
       { op: "delete", elements: removal },
       { op: "add", elements, ...carry },
@@ -128,16 +132,18 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
   /** @internal */
   protected abstract readonly dataLen: number;
 
-  #entry(batch: ElementBatch, record: number): Entry {
+  #entry(batch: ElementBatch, record: number, comments = commentsIn(batch)): Entry {
     const { stride, data, timeout, expiration, counter } = batchLayout(batch);
     const at = record * stride;
     const view = new DataView(batch.bytes.buffer, batch.bytes.byteOffset + at, stride);
     const number = (column: number): number => (column < 0 ? 0 : Number(view.getBigUint64(column, LITTLE_ENDIAN)));
     const leftMs = number(expiration);
+    const comment = comments.get(record);
     const entry: SetEntry<Key> = {
       key: this.#keys.unpack(keyAt(batch, record)) as FieldsValue<Key>,
       ...(leftMs > 0 && { timeoutMs: number(timeout) || (this.#set.spec.timeoutMs ?? 0), leftMs }),
       ...(counter >= 0 && { counted: { packets: number(counter), bytes: number(counter + 8) } }),
+      ...(comment !== undefined && { comment }),
     };
     return this.entryOf(entry, batch.bytes.subarray(at + data, at + data + batch.dataLen));
   }

@@ -21,6 +21,7 @@ export interface SetEntry<Key extends readonly FieldType[] = readonly FieldType[
   readonly leftMs?: number;
   /** Packets and bytes that matched the element. Only in sets with `counters`. */
   readonly counted?: Counted;
+  readonly comment?: string;
 }
 
 /** One element of a map. */
@@ -56,16 +57,20 @@ export interface ElementOptions {
    * element that is already desired keeps its remaining time, and a new one gets the set's timeout.
    */
   readonly timeoutMs?: number;
+  /** Shown by nft; at most 128 bytes. Without it, an existing element keeps its comment. */
+  readonly comment?: string;
 }
 
-/** Returns the timeout of checked options. Throws FieldError. */
-export function timeoutOf({ set, timeoutMs }: SetSpec, options: ElementOptions | undefined): number | undefined {
-  if (options === undefined) return undefined;
+/** Returns checked options. Throws FieldError. */
+export function checkedOptions({ set, timeoutMs }: SetSpec, options: ElementOptions | undefined): ElementOptions {
+  if (options === undefined) return NO_OPTIONS;
   check(elementOptions, `set ${set}, options`, options);
-  if (timeoutMs !== undefined || options.timeoutMs === undefined) return options.timeoutMs;
+  if (timeoutMs !== undefined || options.timeoutMs === undefined) return options;
   throw new FieldError(
     `set ${set}, options, timeoutMs`,
     "a set that was declared with timeoutMs (0 is enough)",
     options.timeoutMs,
   );
 }
+
+const NO_OPTIONS: ElementOptions = {};

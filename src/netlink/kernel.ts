@@ -247,7 +247,7 @@ export interface ElementBatch {
   readonly expirations?: boolean;
   /** Whether each record has 16 bytes: its counter's packets and bytes, host order. Only for sets whose only expression is a counter. */
   readonly counters?: boolean;
-  /** In a dump, the parts of elements that records cannot hold. A commit rejects a batch that has any. */
+  /** The parts of elements that records cannot hold. A commit writes userdata, and rejects a batch with names of objects. */
   readonly extras?: readonly ElementExtra[];
   /** count * strideOf(batch) bytes: key, key end, data, flags, timeout, expiration, counter. */
   readonly bytes: Uint8Array;

@@ -20,11 +20,11 @@ function setLines({ name, info, elements }: SetState): string[] {
   return [`  set ${name}${fields(rest)}`, ...[...elements.values()].map(elementLine).toSorted()];
 }
 
-function elementLine({ key, keyEnd, end, catchall, data, verdict, timeout }: ElementState): string {
+function elementLine({ key, keyEnd, end, catchall, data, verdict, timeout, userdata }: ElementState): string {
   const hex = (text: string): string => Buffer.from(text, "latin1").toString("hex");
   const range = keyEnd === key ? undefined : hex(keyEnd);
   const value = verdict ?? (data === "" ? undefined : hex(data));
-  return `    element ${catchall ? "*" : hex(key)}${fields({ to: range, end: end || undefined, value, timeout })}`;
+  return `    element ${catchall ? "*" : hex(key)}${fields({ to: range, end: end || undefined, value, timeout, userdata })}`;
 }
 
 function chainLines({ name, base, flags, userdata, rules }: ChainState): string[] {

@@ -434,7 +434,14 @@ function pack(set: SetState, now: number): ElementBatch {
     const left = element.expiresAt === Infinity ? 0 : Math.max(1, Math.round(element.expiresAt - now));
     bytes.writeBigUInt64LE(BigInt(left), at + layout.expiration);
   });
-  return { count: elements.length, ...shape, ...(set.isVerdictMap && { verdicts }), bytes };
+  const extras = elements.flatMap(({ userdata }, record) => (userdata === undefined ? [] : { record, userdata }));
+  return {
+    count: elements.length,
+    ...shape,
+    ...(set.isVerdictMap && { verdicts }),
+    ...(extras.length > 0 && { extras }),
+    bytes,
+  };
 }
 
 function flagsOf({ end, catchall }: ElementState): number {

@@ -127,6 +127,63 @@ describe("with keep, elements stay when the program starts again", () => {
   });
 });
 
+describe("the comment of an element", () => {
+  const list = (): Promise<string> => nft("list set inet bans banned");
+
+  test("is written, listed, changed and kept", async () => {
+    const first = started(BANNED);
+    first.set.put("192.0.2.1", { comment: "ssh: 3 failures" });
+    first.set.put("192.0.2.2");
+    const marks = first.table.set({ set: "marks", key: ["inet_service"], data: ["mark"], keep: true });
+    marks.put(80, 7, { comment: "web" });
+    await first.table.apply();
+    expect(await list()).toMatch(/192\.0\.2\.1 .*comment "ssh: 3 failures"/);
+    expect(await nft("list map inet bans marks")).toContain('80 comment "web" : 0x00000007');
+    first.table.invalidate("test");
+    expect((await first.table.apply()).transactions).toBe(0);
+
+    const { table, set } = started(BANNED);
+    const kept = table.set({ set: "marks", key: ["inet_service"], data: ["mark"], keep: true });
+    await table.load();
+    expect([set.get("192.0.2.1")?.comment, set.get("192.0.2.2")?.comment]).toEqual(["ssh: 3 failures", undefined]);
+    expect(kept.entries()).toEqual([{ key: 80, data: 7, comment: "web" }]);
+    expect([set.put("192.0.2.1"), set.put("192.0.2.1", { comment: "again" })]).toEqual([false, true]);
+    expect((await table.plan()).text).toMatch(/add element .*192\.0\.2\.1 timeout 600s expires \d+m?s comment "again"/);
+    expect((await table.apply()).operations.element).toEqual({ add: 1, delete: 1 });
+    expect(await list()).toMatch(/192\.0\.2\.1 .*expires 9m5\ds.*comment "again"/);
+    expect((await table.apply()).transactions).toBe(0);
+    set.delete("192.0.2.1");
+    set.put("192.0.2.1");
+    await table.apply();
+    expect(await list()).not.toContain("again");
+  });
+
+  test("is written again after another process changed it", async () => {
+    const { table, set } = started({ ...BANNED, timeoutMs: 0 });
+    set.put("192.0.2.1", { comment: "ours" });
+    set.put("192.0.2.2");
+    await table.apply();
+    await nft(
+      'delete element inet bans banned { 192.0.2.1, 192.0.2.2 }; add element inet bans banned { 192.0.2.1 comment "theirs", 192.0.2.2 comment "theirs" }',
+    );
+    expect(await table.check()).toBe("different");
+    const { operations, drift } = await table.apply();
+    expect([operations.element, drift?.total]).toEqual([{ add: 2, delete: 2 }, 1]);
+    expect(await list()).toContain('elements = { 192.0.2.1 comment "ours", 192.0.2.2 }');
+    expect(await table.check()).toBe("same");
+  });
+
+  test("of a dynamic set can be read and written", async () => {
+    const table = new Table(kernel, { family: "inet", name: "bans" });
+    const seen = table.set({ set: "banned", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000, size: 100 });
+    await table.apply();
+    await seen.put("192.0.2.1", { comment: "by hand" });
+    expect((await seen.get("192.0.2.1"))?.comment).toBe("by hand");
+    expect(await list()).toContain('comment "by hand"');
+    expect(() => started(BANNED).set.put("192.0.2.1", { comment: 'a "quote"' })).toThrow(FieldError);
+  });
+});
+
 describe("a handle lists its elements", () => {
   test("with values, times and counts", async () => {
     const { table, set } = started({ ...BANNED, key: ["ipv4_addr", "inet_proto"], counters: {} });

@@ -87,10 +87,16 @@ test("a dump of elements includes the objects that they refer to, and comments",
     ]),
   );
   expect(await told("s")).toEqual([["192.0.2.2", undefined, "a ban\0"]]);
-  // Elements that cannot be written back are not dropped.
-  const elements = await kernel.elements(REF, sets.get("s") as SetInfo);
-  await expect(kernel.commit([{ op: "add", kind: "elements", ...REF, set: "s", elements }])).rejects.toThrow(
-    "extras: cannot be written, only read",
+  // Comments can be written back. References to objects cannot, and are not dropped.
+  const comments = await kernel.elements(REF, sets.get("s") as SetInfo);
+  await kernel.commit([
+    { op: "flush", kind: "elements", ...REF, set: "s" },
+    { op: "add", kind: "elements", ...REF, set: "s", elements: comments },
+  ]);
+  expect(await told("s")).toEqual([["192.0.2.2", undefined, "a ban\0"]]);
+  const elements = await kernel.elements(REF, sets.get("m") as SetInfo);
+  await expect(kernel.commit([{ op: "add", kind: "elements", ...REF, set: "m", elements }])).rejects.toThrow(
+    "extras[0].object: cannot be written, only read",
   );
   await new Table(kernel, { family: "ip", name: "theirs" }).destroy();
 });

@@ -2,14 +2,15 @@
 import { inSlices } from "../../base/time-slice.js";
 import { ElementFlag } from "../../netlink/constants.js";
 import { batchLayout } from "../../netlink/element-batch.js";
-import type { ElementBatch, Verdict } from "../../netlink/kernel.js";
+import type { ElementBatch, ElementExtra, Verdict } from "../../netlink/kernel.js";
 import { rangeElements, rangeOfKey } from "../rules/intervals.js";
+import { commentData } from "../rules/names-and-comments.js";
 import { wordsFor, writeU64 } from "./bytes.js";
 import { DATA, RowList } from "./packed-map.js";
 import type { Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdict-registry.js";
 
-type Shape = Pick<ElementBatch, "count" | "keyLen" | "dataLen" | "counters" | "timeouts" | "expirations">;
+type Shape = Pick<ElementBatch, "count" | "keyLen" | "dataLen" | "counters" | "timeouts" | "expirations" | "extras">;
 
 /** The timeout and the time left, 64 bits each. */
 const TIME_WORDS = 4;
@@ -53,6 +54,8 @@ export class BatchWriter {
   #deletes = new Int32Array(16);
   #carry: RowList | undefined;
   #time: readonly [timeoutMs: number, leftMs: number] = [0, 0];
+  #comment: string | undefined;
+  readonly #extras: ElementExtra[] = [];
   readonly #used: Verdict[] = [];
   readonly #numbers = new Map<number, number>();
 
@@ -73,6 +76,10 @@ export class BatchWriter {
     const { keyWords, dataWords } = this.rows;
     const to = this.addRows.length * this.#stride;
     const adds = (this.#adds = roomFor(this.#adds, to + this.#stride));
+    if (this.#comment !== undefined) {
+      this.#extras.push({ record: this.addRows.length, userdata: commentData(this.#comment)! });
+      this.#comment = undefined;
+    }
     this.addRows.push(row);
     let column = to + keyWords + dataWords;
     if (this.columns.timeouts) {
@@ -95,6 +102,11 @@ export class BatchWriter {
   /** Sets the timeout and the remaining time of the next addition. */
   timeNext(timeoutMs: number, leftMs: number): void {
     this.#time = [timeoutMs, leftMs];
+  }
+
+  /** Sets the comment of the next addition. */
+  commentNext(comment: string | undefined): void {
+    this.#comment = comment;
   }
 
   /** Lets the next addition start from the counter of the kernel's element with the same key. */
@@ -124,7 +136,8 @@ export class BatchWriter {
     const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
     const counters = this.columns.counters ? { counters: true } : {};
     const times = this.columns.timeouts ? { timeouts: true, expirations: true } : {};
-    const adds = { count: addRows.length, keyLen, dataLen, ...verdicts, ...times, ...counters };
+    const extras = this.#extras.length === 0 ? {} : { extras: this.#extras };
+    const adds = { count: addRows.length, keyLen, dataLen, ...verdicts, ...times, ...counters, ...extras };
     const deletes = { count: deleteRows.length, keyLen, dataLen: 0 };
     return {
       full,
@@ -172,8 +185,8 @@ function unpadded(words: Int32Array<ArrayBuffer>, shape: Shape): Uint8Array {
   return bytes;
 }
 
-/** Called with one element: its key at `words[at]`, its data at `data[dataAt]`. The data of a verdict map is the registry's number. */
-export type RecordVisitor = (words: Int32Array, at: number, data: Int32Array, dataAt: number) => void;
+/** Called with one element and the number of its record: its key at `words[at]`, its data at `data[dataAt]`. The data of a verdict map is the registry's number. */
+export type RecordVisitor = (words: Int32Array, at: number, data: Int32Array, dataAt: number, record: number) => void;
 
 /** The word of a record, as `eachRecord` visits it, at which a column begins. -1 if the batch has no such column. */
 export function columnWord(batch: ElementBatch, column: "timeout" | "expiration" | "counter"): number {
@@ -196,10 +209,10 @@ export async function eachRecord(
     for (let i = from; i < to; i++) {
       const at = i * stride;
       if (flagsAt >= 0 && (words[at + flagsAt] & ElementFlag.catchall) !== 0) complete = false;
-      else if (numbers === undefined) visit(words, at, words, at + dataAt);
+      else if (numbers === undefined) visit(words, at, words, at + dataAt, i);
       else {
         verdict[0] = numbers[words[at + dataAt]];
-        visit(words, at, verdict, 0);
+        visit(words, at, verdict, 0, i);
       }
     }
   });

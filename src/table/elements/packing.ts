@@ -1,6 +1,7 @@
 /** Moves dirty rows into a transaction. The desired state of rows must not change until everything packed is settled or aborted. */
 import { inSlices } from "../../base/time-slice.js";
 import { BatchWriter, type PackedChange } from "./batch-writer.js";
+import type { Comments } from "./comments.js";
 import type { CountedRows } from "./counted-rows.js";
 import type { Expiries } from "./expiries.js";
 import type { RowList } from "./packed-map.js";
@@ -28,6 +29,7 @@ export class Packing {
     readonly verdicts: VerdictRegistry | undefined,
     readonly counted: CountedRows | undefined,
     readonly expiries: Expiries | undefined,
+    readonly comments: Comments,
   ) {}
 
   /** Whether rows are taken but not packed. */
@@ -75,10 +77,14 @@ export class Packing {
 
   /** The kernel has committed the transaction. Grace periods that begin with it end at `due`. */
   async settle(change: PackedChange, due: number): Promise<void> {
-    const { rows, counted, expiries } = this;
+    const { rows, counted, expiries, comments } = this;
     counted?.settle(change);
-    if (change.full) rows.forgetKernel();
+    if (change.full) {
+      rows.forgetKernel();
+      comments.forgetKernel();
+    }
     const { addRows, deleteRows } = change;
+    for (let i = 0; i < addRows.length; i++) comments.settled(addRows.rows[i]);
     if (expiries !== undefined) for (let i = 0; i < addRows.length; i++) expiries.settled(addRows.rows[i]);
     for (let i = 0; i < deleteRows.length; i++) rows.dropKernel(deleteRows.rows[i]);
     await rows.forEachIn(addRows, (row) => rows.settle(row));
@@ -106,14 +112,15 @@ export class Packing {
   }
 
   #packRow(row: number, full: boolean, writer: BatchWriter): void {
-    const { rows, counted, expiries } = this;
+    const { rows, counted, expiries, comments } = this;
     const state = rows.untake(row);
     // Nothing to write, as for nearly every row after a restart.
-    if (!full && rows.isUpToDate(state) && expiries?.renewed(row) !== true) return;
+    if (!full && rows.isUpToDate(state) && expiries?.renewed(row) !== true && !comments.differs(row)) return;
     const inKernel = rows.isInKernel(state);
     if ((state & DESIRED) !== 0) {
       if (inKernel && !full) writer.delete(row);
       if (expiries !== undefined) writer.timeNext(...expiries.packed(row));
+      writer.commentNext(comments.of(row));
       if (counted === undefined) writer.add(row);
       else counted.add(row, inKernel, writer);
     } else if ((state & DEFERRED) !== 0 && inKernel) {

@@ -19,6 +19,7 @@ import type { ElementBatch } from "../../netlink/kernel.js";
 import type { ElementSet, SetSpec } from "../rules/rule.js";
 import { rowShape } from "../rules/schema.js";
 import { columnWord, eachRecord, type RecordVisitor } from "./batch-writer.js";
+import { Comments, commentsIn } from "./comments.js";
 import { readU64 } from "./bytes.js";
 import { CountedRows, type CounterDump } from "./counted-rows.js";
 import { Expiries } from "./expiries.js";
@@ -62,8 +63,12 @@ export interface KeptSpec extends SetSpec {
   readonly keep?: boolean;
 }
 
-/** The elements of one set, which can be listed. */
+/** The elements of one set, which can be listed, and may have comments. */
 export interface ListedElements extends ElementSet {
+  /** Like `ElementSet.put`. Without `comment`, the element keeps its comment. */
+  put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean;
+  /** The desired comment of the element. */
+  comment(key: Uint8Array): string | undefined;
   /** Calls `visit` with every desired element. The views are valid during the call only. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void;
 }
@@ -91,6 +96,7 @@ export class TrackedElements implements ListedElements {
   readonly #dataBytes: Uint8Array;
   readonly #counted: CountedRows | undefined;
   readonly #expiries: Expiries | undefined;
+  readonly #comments: Comments;
 
   constructor(
     public spec: KeptSpec,
@@ -103,13 +109,15 @@ export class TrackedElements implements ListedElements {
     const onFree = (row: number): void => {
       this.#counted?.freed(row);
       this.#expiries?.freed(row);
+      this.#comments.freed(row);
     };
-    this.#rows = new Rows(shape, onDirty, spec.counters !== undefined || timed ? onFree : undefined);
+    this.#rows = new Rows(shape, onDirty, onFree);
+    this.#comments = new Comments(this.#rows);
     this.#gate = gate;
     this.#verdicts = spec.data === "verdict" ? verdicts : undefined;
     this.#counted = spec.counters && new CountedRows(this.#rows, this);
     this.#expiries = timed ? this.#makeExpiries(now) : undefined;
-    this.packing = new Packing(this.#rows, this, this.#verdicts, this.#counted, this.#expiries);
+    this.packing = new Packing(this.#rows, this, this.#verdicts, this.#counted, this.#expiries, this.#comments);
     this.#key = new Int32Array(this.#rows.keyWords);
     this.#keyBytes = new Uint8Array(this.#key.buffer);
     this.#data = new Int32Array(this.#rows.dataWords);
@@ -135,6 +143,7 @@ export class TrackedElements implements ListedElements {
   #end(row: number): void {
     const rows = this.#rows;
     this.#verdicts?.release(rows.words(row)[rows.at(row) + DATA]);
+    this.#comments.undesire(row);
     if (rows.isInKernel(rows.of(row))) rows.expire(row);
     else rows.undesire(row, 0);
   }
@@ -153,7 +162,21 @@ export class TrackedElements implements ListedElements {
     return this.#rows.dirty;
   }
 
-  put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number): boolean {
+  put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean {
+    const changed = this.#putElement(key, data, timeoutMs);
+    if (comment === undefined) return changed;
+    const row = this.#desiredRow(key);
+    if (!this.#comments.put(row, comment)) return changed;
+    this.#rows.markDirty(row);
+    return true;
+  }
+
+  comment(key: Uint8Array): string | undefined {
+    const row = this.#desiredRow(key);
+    return row < 0 ? undefined : this.#comments.of(row);
+  }
+
+  #putElement(key: Uint8Array, data: Uint8Array | undefined, timeoutMs: number | undefined): boolean {
     if (this.#expiries === undefined) {
       if (timeoutMs !== undefined) throw new TypeError(`set ${this.spec.set}: its elements have no timeouts`);
       return this.#put(this.#rowFor(key, data), this.#data, 0);
@@ -296,6 +319,7 @@ export class TrackedElements implements ListedElements {
       if (!this.#isUndesired(row)) continue;
       this.#put(row, rows.kernelWords(row), rows.kernelAt(row));
       this.#expiries?.adopt(row);
+      this.#comments.adopt(row);
     }
   }
 
@@ -365,6 +389,7 @@ export class TrackedElements implements ListedElements {
     if (batch === undefined) {
       const drift = { gone: this.#rows.kernelSize, added: 0, changed: 0 };
       this.#rows.loseKernel();
+      this.#comments.forgetKernel();
       return { complete: true, drift };
     }
     this.#forgetOver();
@@ -378,7 +403,9 @@ export class TrackedElements implements ListedElements {
     const counterAt = this.#counted === undefined ? -1 : columnWord(batch, "counter");
     const timeAt = this.#expiries === undefined ? -1 : columnWord(batch, "timeout");
     const leftAt = this.#expiries === undefined ? -1 : columnWord(batch, "expiration");
-    const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
+    const comments = commentsIn(batch);
+    const hasComments = comments.size > 0 || this.#comments.any;
+    const complete = await this.eachRecord(batch, (words, at, data, dataAt, record) => {
       const row = this.#rows.findOrInsert(words, at);
       if (counterAt >= 0) this.#counted?.note(row, words, at + counterAt);
       const how = this.#rows.found(row, data, dataAt, fresh && deferUndesired);
@@ -387,7 +414,10 @@ export class TrackedElements implements ListedElements {
         this.#expiries.found(row, leftAt < 0 ? 0 : readU64(words, at + leftAt), timeoutMs);
         if (this.#expiries.renewed(row)) this.#rows.markDirty(row);
       }
+      const differs = hasComments && this.#comments.found(row, comments.get(record));
+      if (hasComments && this.#comments.differs(row)) this.#rows.markDirty(row);
       if (how !== undefined) drift[how]++;
+      else if (differs) drift.changed++;
     });
     if (fresh) this.#rows.markAll();
     else {
@@ -415,14 +445,16 @@ export class TrackedElements implements ListedElements {
     this.#sweep();
     const drift = { gone: 0, added: 0, changed: 0 };
     let found = 0;
-    const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
+    const comments = commentsIn(batch);
+    const complete = await this.eachRecord(batch, (words, at, data, dataAt, record) => {
       const row = this.#rows.find(words, at);
       // The kernel may still hold an expired element.
       if (row >= 0 && this.#expiries?.isOver(row) === true) return;
       if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) drift.added++;
       else {
         found++;
-        if (!this.#rows.kernelHolds(row, data, dataAt)) drift.changed++;
+        const same = this.#rows.kernelHolds(row, data, dataAt) && this.#comments.kernelHas(row, comments.get(record));
+        if (!same) drift.changed++;
       }
     });
     if (!complete) drift.added++;
@@ -468,6 +500,7 @@ export class TrackedElements implements ListedElements {
   #undesire(row: number, deferred: boolean): void {
     this.#gate?.checkChangeable();
     this.#verdicts?.release(this.#rows.words(row)[this.#rows.at(row) + DATA]);
+    this.#comments.undesire(row);
     this.#rows.undesire(row, deferred ? DEFERRED : 0);
   }
 

@@ -36,9 +36,11 @@ export class TrackedIntervals extends TrackedElements {
 
   protected override eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {
     const { ranges, complete } = rangesOfBatch(batch);
-    for (const range of ranges) visit(new Int32Array(rangeKey(range, this.#width).buffer), 0, NO_DATA, 0);
+    for (const range of ranges) visit(new Int32Array(rangeKey(range, this.#width).buffer), 0, NO_DATA, 0, NO_RECORD);
     return Promise.resolve(complete);
   }
 }
 
 const NO_DATA = new Int32Array(0);
+/** A range has one or two records. */
+const NO_RECORD = -1;

@@ -105,7 +105,7 @@ export class DesiredState implements ChangeGate {
     });
     this.sets.set(spec.set, elements);
     if (former !== undefined && sameElements(former.spec, spec) && spec.dynamic !== true)
-      former.forEach((key, data) => void elements.put(key, data));
+      former.forEach((key, data) => void elements.put(key, data, undefined, former.comment(key)));
     former?.clear();
     return elements;
   }

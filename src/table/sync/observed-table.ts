@@ -133,7 +133,7 @@ export class ObservedTable {
       if (!this.#canMove(info, spec)) continue;
       const batch = await this.kernel.elements(this.ref, info).catch(() => undefined);
       const fits = batch !== undefined && (typeof spec.size !== "number" || batch.count <= spec.size);
-      if (fits && batch.count > 0 && batch.extras === undefined) saved.set(name, batch);
+      if (fits && batch.count > 0) saved.set(name, batch);
     }
     return saved;
   }

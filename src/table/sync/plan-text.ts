@@ -4,6 +4,7 @@ import { rangeText } from "../../base/ip-ranges.js";
 import { batchLayout } from "../../netlink/element-batch.js";
 import type { ElementBatch, Op, TableRef } from "../../netlink/kernel.js";
 import { readU32 } from "../elements/bytes.js";
+import { commentsIn } from "../elements/comments.js";
 import { TrackedElements } from "../elements/tracked-elements.js";
 import { VerdictRegistry, verdictText } from "../elements/verdict-registry.js";
 import { durationText } from "../rules/actions.js";
@@ -99,13 +100,16 @@ function elementsText(batch: ElementBatch, spec: SetSpec): string[] {
   if (spec.interval === true) return rangesOfBatch(batch).ranges.map((range) => rangeText(range, batch.keyLen));
   const { stride, data, timeout, expiration } = batchLayout(batch);
   const { bytes } = batch;
+  const comments = commentsIn(batch);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   return Array.from({ length: batch.count }, (_, record) => {
     const at = record * stride;
     const number = (column: number): number => (column < 0 ? 0 : Number(view.getBigUint64(at + column, LITTLE_ENDIAN)));
     const value = bytes.subarray(at + data, at + data + batch.dataLen);
     const key = printPacked(spec.key, bytes.subarray(at, at + batch.keyLen));
-    return key + timesText(number(timeout), number(expiration)) + (data < 0 ? "" : dataText(value, batch, spec));
+    const comment = comments.get(record);
+    const note = comment === undefined ? "" : ` comment "${comment}"`;
+    return key + timesText(number(timeout), number(expiration)) + note + (data < 0 ? "" : dataText(value, batch, spec));
   });
 }
 

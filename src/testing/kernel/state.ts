@@ -69,6 +69,7 @@ export interface ElementState {
   readonly verdict: Verdict | undefined;
   /** The chain that `verdict` names. */
   readonly target: ChainState | undefined;
+  readonly userdata: Uint8Array | undefined;
   /** ms: its own timeout, or the set's when it was added. Absent if it does not expire. */
   timeout: bigint | undefined;
   /** On the injected clock, ms. Infinity: never. */

@@ -67,6 +67,31 @@ export function elements(current: Current): void {
     expect((await kernel.elements(T, M)).count).toBe(0);
   });
 
+  test("userdata of elements is kept, in any order", async () => {
+    const { kernel } = current();
+    const userdata = (text: string): Uint8Array => Uint8Array.from([0, text.length, ...Buffer.from(text)]);
+    const keys = ["1.1.1.1", "2.2.2.2", "3.3.3.3"];
+    const added = newElements(
+      "s",
+      keys.map((key) => ({ key })),
+    );
+    if (added.kind !== "elements" || added.op === "flush") throw new Error("no elements");
+    const extras = [
+      { record: 2, userdata: userdata("third\0") },
+      { record: 0, userdata: userdata("f\0") },
+    ];
+    await kernel.commit([table, newSet(S), { ...added, elements: { ...added.elements, extras } }]);
+    const batch = await kernel.elements(T, S);
+    const texts = batch.extras?.map(({ record, userdata: data }) => [
+      unpack(batch)[record].key,
+      Buffer.from(data!.subarray(2)).toString(),
+    ]);
+    expect(texts?.toSorted()).toEqual([
+      ["01010101", "f\0"],
+      ["03030303", "third\0"],
+    ]);
+  });
+
   test("elements of a missing set", async () => {
     const { kernel } = current();
     await kernel.commit([table]);

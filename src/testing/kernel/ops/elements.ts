@@ -18,11 +18,13 @@ type Identity = Pick<ElementState, "key" | "keyEnd" | "end" | "catchall">;
 class Records {
   private readonly at: BatchLayout;
   private readonly bytes: Buffer;
+  private readonly extras: ReadonlyMap<number, Uint8Array | undefined>;
   constructor(
     private readonly batch: ElementBatch,
     private readonly set: SetState,
   ) {
     this.at = batchLayout(batch);
+    this.extras = new Map(batch.extras?.map(({ record, userdata }) => [record, userdata]));
     this.bytes = Buffer.from(batch.bytes.buffer, batch.bytes.byteOffset, batch.bytes.byteLength);
   }
 
@@ -49,6 +51,10 @@ class Records {
     if (this.at.counter < 0) return undefined;
     const start = record * this.at.stride + this.at.counter;
     return { packets: this.bytes.readBigUInt64LE(start), bytes: this.bytes.readBigUInt64LE(start + 8) };
+  }
+
+  userdata(record: number): Uint8Array | undefined {
+    return this.extras.get(record)?.slice();
   }
 
   verdict(record: number): Verdict | undefined {
@@ -203,6 +209,7 @@ class Adder {
       data: verdict === undefined ? data : "",
       verdict,
       target,
+      userdata: records.userdata(record),
       timeout,
       expiresAt: this.tx.now + lifetime,
     };
