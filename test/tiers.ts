@@ -22,7 +22,13 @@ export const tiers: readonly Tier[] = [
   { name: "packets", what: "real packets through the real kernel", runs: "in-namespaces" },
   { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
   { name: "nft", what: "the output of nft for our table", runs: "in-namespaces", alone: true },
-  { name: "image", what: "a release: its image, built and run, and how it is published", runs: "in-namespaces", long: true, alone: true },
+  {
+    name: "image",
+    what: "a release: its image, built and run, and how it is published",
+    runs: "in-namespaces",
+    long: true,
+    alone: true,
+  },
   {
     name: "page",
     what: "the status page in Chromium; dashboard, alerts, kustomizations, Helm chart",

