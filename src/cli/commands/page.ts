@@ -18,7 +18,7 @@ export async function pageCommand({ socket }: PageOptions): Promise<number> {
   await writeOut(`${page}\n`);
   const { host, port } = new URL(page);
   process.stderr.write(
-    `from another machine: ssh -L ${port}:${host} ${nodeName}, or kubectl port-forward POD ${port}; then open http://127.0.0.1:${port}/status\n`,
+    `from another machine: ssh -L ${port}:${host} ${nodeName}, or kubectl -n kube-system port-forward POD ${port}; then open http://127.0.0.1:${port}/status\n`,
   );
   return 0;
 }

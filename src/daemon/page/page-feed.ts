@@ -104,7 +104,8 @@ export class PageFeed implements ProxierObserver {
       let at = this.#numberOf(after);
       while (!signal.aborted) {
         const next = this.#next.promise;
-        if (at === undefined || at < this.#floor) {
+        const missed = at !== undefined && at + 1 < (this.#kept[0]?.number ?? 0);
+        if (at === undefined || missed || at < this.#floor) {
           const latest = this.#latest;
           if (latest !== undefined && this.#number >= this.#floor) {
             at = this.#number;

@@ -67,7 +67,7 @@ export function ServiceDetail({ service, version, onClose }: DetailProps): VNode
         <p class="bad">{answer}</p>
       ) : (
         <>
-          <Command text={`nft-proxier services ${service}`} />
+          <Command text={`nft-proxier services ${shellWord(service)}`} />
           {answer.map((port) => (
             <PortDetail key={`${port.family} ${port.protocol} ${port.port}`} port={port} />
           ))}
@@ -144,6 +144,11 @@ function PortDetail({ port }: { readonly port: ServicePortStatus }): VNode {
       )}
     </section>
   );
+}
+
+/** Manifests may have names that a shell would interpret. */
+function shellWord(text: string): string {
+  return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 /** A command with a button that copies it. */

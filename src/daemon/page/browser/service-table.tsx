@@ -253,7 +253,10 @@ export function ServiceTable({ services, rows, failing, selected, linkTo }: Tabl
                 aria-rowindex={index + 2}
                 class={row.service === selected ? "selected" : ""}
                 data-row={row.title}
-                onClick={() => (location.hash = linkTo(row.service))}
+                onClick={({ target }) => {
+                  const isLink = target instanceof Element && target.closest("a") !== null;
+                  if (!isLink) location.hash = linkTo(row.service);
+                }}
               >
                 {COLUMNS.map(({ title, number, cell }, column) =>
                   column === 0 ? (

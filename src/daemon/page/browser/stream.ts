@@ -45,7 +45,7 @@ export class Stream {
     // The browser does not say why. It would connect again with the same id.
     source.addEventListener("error", () => {
       const isRefused = source.readyState === EventSource.CLOSED;
-      this.#lost(isRefused ? "too many pages are open; trying again" : AWAY);
+      this.#lost(isRefused ? "the daemon refuses another page (8 may be open); trying again" : AWAY);
     });
     this.#awaitMessage();
   }
@@ -55,10 +55,10 @@ export class Stream {
     this.#source = undefined;
   }
 
-  /** The connection of a daemon that hangs stays open, so the next message has a time limit. */
+  /** The connection stays open if the daemon hangs or the network is gone, so the next message has a time limit. */
   #awaitMessage(): void {
     clearTimeout(this.#silence);
-    this.#silence = setTimeout(() => this.#listener.lost(AWAY), SILENT_MS);
+    this.#silence = setTimeout(() => this.#lost(AWAY), SILENT_MS);
   }
 
   #lost(reason: string): void {
