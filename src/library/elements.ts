@@ -1,6 +1,8 @@
 /** Elements of sets and maps, in readable form. Packed bytes are used unchanged, as a fast path. */
 import type { Verdict } from "../netlink/kernel.js";
 import type { FieldType, ListedElements } from "../table/table-exports.js";
+import { parseRange, rangeText } from "../base/ip-ranges.js";
+import { rangeKey, rangeOfKey } from "../table/rules/intervals.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";
 import type { DynamicMap, DynamicSet } from "./filled-sets.js";
 import {
@@ -9,6 +11,7 @@ import {
   type Counted,
   type ElementOptions,
   type MapEntry,
+  type NetworkEntry,
   type SetEntry,
   type SetFate,
   type SetSpec,
@@ -221,7 +224,7 @@ export class VerdictMap<Key extends readonly FieldType[] = readonly FieldType[]>
   }
 }
 
-/** A set of networks (`interval: true`). */
+/** A set of networks (`interval: true`). A network is "192.0.2.0/24", an address or a range "192.0.2.1-192.0.2.9". */
 export class NetworkSet {
   readonly #own: ListedElements;
   readonly #fate: SetFate;
@@ -241,27 +244,106 @@ export class NetworkSet {
     return this.#elements.size;
   }
 
-  /** Replaces the content by these networks ("192.0.2.0/24"), addresses and ranges ("192.0.2.1-192.0.2.9"). Throws FieldError. */
+  /** Replaces the content by these networks. In a set with timeouts, all times start again. Throws FieldError. */
   replace(networks: readonly string[]): void {
-    const { set, key } = this.#elements.spec;
-    const where = `set ${set}, key (${key[0]})`;
+    const where = this.#where;
     if (!Array.isArray(networks)) throw new FieldError(where, "a list of networks and addresses", networks);
     for (const [index, network] of networks.entries())
       if (typeof network !== "string") throw new FieldError(`${where}[${index}]`, "a network or an address", network);
-    try {
-      this.#elements.replaceNets(networks);
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      throw new FieldError(where, `networks and addresses of ${key[0]} (${error.message})`, networks);
-    }
+    this.#orFieldError("networks and addresses", networks, () => this.#elements.replaceNets(networks));
   }
 
-  /** Returns the desired networks, merged, with other ranges as FROM-TO. `replace` accepts them. */
+  /**
+   * Sets with `timeoutMs` only: adds the network with the next apply. Returns false if it was already desired. Throws FieldError, also if it overlaps another
+   * network of the set.
+   */
+  put(network: string, options?: ElementOptions): boolean {
+    const { timeoutMs, comment } = checkedOptions(this.#timed.spec, options);
+    const key = this.#key(network);
+    return this.#orFieldError("a network that overlaps no other", network, () =>
+      this.#timed.put(key, undefined, timeoutMs, comment),
+    );
+  }
+
+  /** Sets with `timeoutMs` only: removes the network with the next apply. Returns false if it was not desired. */
+  delete(network: string): boolean {
+    return this.#timed.delete(this.#key(network));
+  }
+
+  /** Whether exactly this network is desired. */
+  has(network: string): boolean {
+    return this.#elements.has(this.#key(network));
+  }
+
+  /** Returns the desired network, or undefined if exactly this network is not desired. */
+  get(network: string): NetworkEntry | undefined {
+    const key = this.#key(network);
+    return this.#elements.has(key) ? this.#entryOf(key) : undefined;
+  }
+
+  /** Returns all desired networks, in no particular order. */
+  entries(): NetworkEntry[] {
+    const entries: NetworkEntry[] = [];
+    this.#elements.forEach((key) => void entries.push(this.#entryOf(key)));
+    return entries;
+  }
+
+  /**
+   * Returns the desired networks, with other ranges as FROM-TO. `replace` accepts them. Without timeouts, networks that touch are merged.
+   */
   networks(): readonly string[] {
-    return this.#elements.nets();
+    const { spec } = this.#elements;
+    return spec.timeoutMs === undefined ? this.#elements.nets() : this.entries().map(({ key }) => key);
+  }
+
+  /** Like `networks()`, as in other sets. */
+  keys(): readonly string[] {
+    return this.networks();
   }
 
   clear(): void {
     this.#elements.replaceNets([]);
+  }
+
+  get #timed(): ListedElements {
+    const elements = this.#elements;
+    const { set, timeoutMs } = elements.spec;
+    if (timeoutMs !== undefined) return elements;
+    throw new FieldError(`set ${set}`, "a set with timeoutMs; without, call replace()", "no timeoutMs");
+  }
+
+  get #where(): string {
+    const { set, key } = this.#elements.spec;
+    return `set ${set}, key (${key[0]})`;
+  }
+
+  #key(network: string): Uint8Array {
+    const { keyLen, spec } = this.#elements;
+    return this.#orFieldError("a network or an address", network, () => {
+      if (typeof network !== "string") throw new RangeError("not a text");
+      const { version, ...range } = parseRange(network);
+      if (version !== (keyLen === 8 ? 4 : 6)) throw new RangeError(`not of type ${spec.key[0]}`);
+      return rangeKey(range, keyLen / 2);
+    });
+  }
+
+  #entryOf(key: Uint8Array): NetworkEntry {
+    const [timeoutMs, leftMs] = this.#elements.times(key);
+    const comment = this.#elements.comment(key);
+    return {
+      key: rangeText(rangeOfKey(key), key.length / 2),
+      ...(timeoutMs > 0 && { timeoutMs, leftMs }),
+      ...(comment !== undefined && { comment }),
+    };
+  }
+
+  #orFieldError<T>(expected: string, given: unknown, action: () => T): T {
+    try {
+      return action();
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      const type = this.#elements.spec.key[0];
+      throw new FieldError(this.#where, `${expected} of ${type} (${error.message})`, given);
+    }
   }
 }

@@ -24,6 +24,11 @@ export interface SetEntry<Key extends readonly FieldType[] = readonly FieldType[
   readonly comment?: string;
 }
 
+/** One network of a set of networks, such as "192.0.2.0/24". */
+export interface NetworkEntry extends Omit<SetEntry, "key" | "counted"> {
+  readonly key: string;
+}
+
 /** One element of a map. */
 export interface MapEntry<
   Key extends readonly FieldType[] = readonly FieldType[],

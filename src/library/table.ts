@@ -37,7 +37,7 @@ export type {
 } from "../table/table-exports.js";
 export { DataMap, NetworkSet, PlainSet, VerdictMap, type ElementsOf } from "./elements.js";
 export { DynamicMap, DynamicSet } from "./filled-sets.js";
-export type { Counted, ElementOptions, MapEntry, SetEntry, SetSpec } from "./set-spec.js";
+export type { Counted, ElementOptions, MapEntry, NetworkEntry, SetEntry, SetSpec } from "./set-spec.js";
 export { FieldError, type FieldsValue, type FieldValues, type Protocol, type ProtocolName } from "./field-codec.js";
 export {
   Table,

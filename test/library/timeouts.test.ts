@@ -171,13 +171,107 @@ longTest("maps and short keys have timeouts, too", async () => {
   expect((await table.apply()).operations.element.add).toBe(1);
 });
 
+describe("a set of networks with timeouts", () => {
+  const NETWORKS = { set: "networks", key: ["ipv4_addr"], interval: true, timeoutMs: 600_000, keep: true } as const;
+  const list = (): Promise<string> => namespace.mustRun(["nft", "list", "set", "inet", "bans", "networks"]);
+
+  test("writes, lists, renews and removes single networks, which may touch but not overlap", async () => {
+    const networks = table.set(NETWORKS);
+    expect([networks.put("198.51.100.0/25"), networks.put("198.51.100.128/25", { comment: "upper" })]).toEqual([
+      true,
+      true,
+    ]);
+    networks.put("203.0.113.7", { timeoutMs: 3_600_000 });
+    networks.put("255.255.255.0/24");
+    networks.put("0.0.0.0/8");
+    expect(networks.put("198.51.100.0/25")).toBe(false);
+    for (const other of ["198.51.100.0/24", "198.51.100.5", "203.0.113.0/24", "203.0.113.7-203.0.113.9"])
+      expect(() => networks.put(other)).toThrow(/overlaps (198|203)/);
+    expect(() => networks.put("2001:db8::/32")).toThrow(FieldError);
+    await namespace.mustRun(["nft", "-c", "-f", "-"], { input: table.render() });
+    await namespace.mustRun(["nft", "-c", "-f", "-"], { input: (await table.plan()).text });
+    await table.apply();
+    expect(await list()).toMatch(/198\.51\.100\.128\/25 .*expires .*comment "upper"/);
+    expect(networks.get("203.0.113.7")).toEqual({
+      key: "203.0.113.7",
+      timeoutMs: 3_600_000,
+      leftMs: expect.closeTo(3_600_000, -4),
+    });
+    expect([await table.check(), (await table.plan()).text]).toEqual(["same", ""]);
+    table.invalidate("test");
+    expect((await table.apply()).transactions).toBe(0);
+    networks.put("198.51.100.0/25", { timeoutMs: 60_000 });
+    expect([networks.delete("203.0.113.7"), networks.delete("203.0.113.8")]).toEqual([true, false]);
+    await table.apply();
+    expect(networks.keys().toSorted()).toEqual([
+      "0.0.0.0/8",
+      "198.51.100.0/25",
+      "198.51.100.128/25",
+      "255.255.255.0/24",
+    ]);
+    expect(await table.check()).toBe("same");
+    expect(await list()).toMatch(/198\.51\.100\.0\/25 timeout 1m expires/);
+    networks.replace(["198.51.100.0/24"]);
+    await table.apply();
+    expect([networks.networks(), await table.check()]).toEqual([["198.51.100.0/24"], "same"]);
+  });
+
+  test("ends networks in the kernel and in the table alike, and keeps them over a restart", async () => {
+    const networks = table.set(NETWORKS);
+    networks.put("198.51.100.0/24", { timeoutMs: 1500 });
+    networks.put("203.0.113.0/24");
+    networks.put("192.0.2.0/25", { timeoutMs: 1500 });
+    networks.put("192.0.2.128/25");
+    await table.apply();
+    await sleep(1600);
+    expect(networks.networks().toSorted()).toEqual(["192.0.2.128/25", "203.0.113.0/24"]);
+    expect(await table.check()).toBe("same");
+    table.invalidate("test");
+    expect((await table.apply()).transactions).toBe(0);
+    expect(networks.put("198.51.100.0/24", { timeoutMs: 60_000 })).toBe(true);
+    expect(networks.put("192.0.2.0/26", { timeoutMs: 60_000 })).toBe(true);
+    await table.apply();
+    expect(await table.check()).toBe("same");
+    table = declared();
+    const again = table.set(NETWORKS);
+    expect((await table.apply()).transactions).toBe(0);
+    expect(again.networks().toSorted()).toEqual([
+      "192.0.2.0/26",
+      "192.0.2.128/25",
+      "198.51.100.0/24",
+      "203.0.113.0/24",
+    ]);
+    expect(again.get("198.51.100.0/24")?.leftMs).toBeLessThanOrEqual(60_000);
+  });
+
+  test("of IPv6 works alike", async () => {
+    const networks = table.set({ ...NETWORKS, key: ["ipv6_addr"] });
+    networks.put("2001:db8::/32", { timeoutMs: 60_000, comment: "v6" });
+    networks.put("2001:db9::-2001:db9::9");
+    await table.apply();
+    expect(await list()).toMatch(/2001:db8::\/32 timeout 1m expires \d+s\S* comment "v6"/);
+    table.invalidate("test");
+    expect((await table.apply()).transactions).toBe(0);
+    expect(networks.get("2001:db9::-2001:db9::9")?.timeoutMs).toBe(600_000);
+  });
+
+  test("needs timeouts for put and delete", () => {
+    const networks = table.set({ set: "plain", key: ["ipv4_addr"], interval: true });
+    expect(() => networks.put("192.0.2.1")).toThrow(FieldError);
+    expect(() => networks.delete("192.0.2.1")).toThrow("call replace()");
+    networks.replace(["192.0.2.0/24"]);
+    expect([networks.has("192.0.2.0/24"), networks.has("192.0.2.1"), networks.entries()]).toEqual([
+      true,
+      false,
+      [{ key: "192.0.2.0/24" }],
+    ]);
+  });
+});
+
 test("a timeout in a set without timeouts is rejected", () => {
   const plain = table.set({ set: "plain", key: ["ipv4_addr"] });
   expect(() => plain.put(ADDRESS, { timeoutMs: 1000 })).toThrow(FieldError);
   expect(() => banned.put(ADDRESS, { timeoutMs: 0 })).toThrow(FieldError);
   expect(() => banned.put(ADDRESS, { timeout: 1000 } as object)).toThrow(/did you mean "timeoutMs"/);
-  expect(() => table.set({ set: "networks", key: ["ipv4_addr"], interval: true, timeoutMs: 1000 })).toThrow(
-    "elements of an interval set cannot have timeouts",
-  );
   expect([plain.size, banned.size]).toEqual([0, 0]);
 });

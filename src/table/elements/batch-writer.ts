@@ -130,6 +130,7 @@ export class BatchWriter {
     const batch = (words: Int32Array<ArrayBuffer>, shape: Shape): ElementBatch => {
       const bytes = unpadded(words, shape);
       if (!ranges) return { ...shape, bytes };
+      if (shape.timeouts === true) return timedRanges(bytes, shape);
       const keys = Array.from({ length: shape.count }, (_, i) => bytes.subarray(i * keyLen, (i + 1) * keyLen));
       return rangeElements(keys.map(rangeOfKey), keyLen / 2);
     };
@@ -157,6 +158,36 @@ export class BatchWriter {
     this.#numbers.set(id, this.#used.length);
     return this.#used.push(this.verdicts.get(id)) - 1;
   }
+}
+
+/** Returns the starts and ends of ranges with their times, which only a start has. */
+function timedRanges(bytes: Uint8Array, { count, keyLen, extras = [] }: Shape): ElementBatch {
+  const width = keyLen / 2;
+  const from = keyLen + TIME_WORDS * 4;
+  const plain = width + 4;
+  const records: Uint8Array[] = [];
+  const starts: number[] = [];
+  for (let i = 0; i < count; i++) {
+    const range = rangeElements([rangeOfKey(bytes.subarray(i * from, i * from + keyLen))], width);
+    starts.push(records.length);
+    for (let end = 0; end < range.count; end++) {
+      const record = new Uint8Array(plain + TIME_WORDS * 4);
+      record.set(range.bytes.subarray(end * plain, (end + 1) * plain));
+      if (end === 0) record.set(bytes.subarray(i * from + keyLen, (i + 1) * from), plain);
+      records.push(record);
+    }
+  }
+  const moved = extras.map((extra) => ({ ...extra, record: starts[extra.record] }));
+  return {
+    count: records.length,
+    keyLen: width,
+    dataLen: 0,
+    flags: true,
+    timeouts: true,
+    expirations: true,
+    ...(moved.length > 0 && { extras: moved }),
+    bytes: Uint8Array.from(Buffer.concat(records)),
+  };
 }
 
 function roomFor(buffer: Int32Array<ArrayBuffer>, length: number): Int32Array<ArrayBuffer> {
@@ -188,8 +219,11 @@ function unpadded(words: Int32Array<ArrayBuffer>, shape: Shape): Uint8Array {
 /** Called with one element and the number of its record: its key at `words[at]`, its data at `data[dataAt]`. The data of a verdict map is the registry's number. */
 export type RecordVisitor = (words: Int32Array, at: number, data: Int32Array, dataAt: number, record: number) => void;
 
+/** A column of 64-bit numbers. */
+export type Column = "timeout" | "expiration" | "counter";
+
 /** The word of a record, as `eachRecord` visits it, at which a column begins. -1 if the batch has no such column. */
-export function columnWord(batch: ElementBatch, column: "timeout" | "expiration" | "counter"): number {
+export function columnWord(batch: ElementBatch, column: Column): number {
   const { keyLen, dataLen } = batch;
   const at = batchLayout(batch)[column];
   return at < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen) + (at - keyLen - dataLen) / 4;

@@ -18,7 +18,7 @@ import { counted } from "../../base/counted.js";
 import type { ElementBatch } from "../../netlink/kernel.js";
 import type { ElementSet, SetSpec } from "../rules/rule.js";
 import { rowShape } from "../rules/schema.js";
-import { columnWord, eachRecord, type RecordVisitor } from "./batch-writer.js";
+import { type Column, columnWord, eachRecord, type RecordVisitor } from "./batch-writer.js";
 import { Comments, commentsIn } from "./comments.js";
 import { readU64 } from "./bytes.js";
 import { CountedRows, type CounterDump } from "./counted-rows.js";
@@ -400,9 +400,9 @@ export class TrackedElements implements ListedElements {
     if (this.#rows.end === 0) this.#rows.reserve(batch.count);
     this.#rows.forgetKernel(!fresh);
     const drift = { gone: 0, added: 0, changed: 0 };
-    const counterAt = this.#counted === undefined ? -1 : columnWord(batch, "counter");
-    const timeAt = this.#expiries === undefined ? -1 : columnWord(batch, "timeout");
-    const leftAt = this.#expiries === undefined ? -1 : columnWord(batch, "expiration");
+    const counterAt = this.#counted === undefined ? -1 : this.columnWord(batch, "counter");
+    const timeAt = this.#expiries === undefined ? -1 : this.columnWord(batch, "timeout");
+    const leftAt = this.#expiries === undefined ? -1 : this.columnWord(batch, "expiration");
     const comments = commentsIn(batch);
     const hasComments = comments.size > 0 || this.#comments.any;
     const complete = await this.eachRecord(batch, (words, at, data, dataAt, record) => {
@@ -433,6 +433,11 @@ export class TrackedElements implements ListedElements {
     if (this.#expiries === undefined) return;
     this.#expiries.sweep();
     for (const row of this.#expiries.overRows()) this.#rows.dropKernel(row);
+  }
+
+  /** The word of a record, as `eachRecord` visits it, at which a column begins. -1 if the batch has no such column. */
+  protected columnWord(batch: ElementBatch, column: Column): number {
+    return columnWord(batch, column);
   }
 
   /** Visits every element of a dump in this set's own form. Returns false if it cannot represent one of them. */

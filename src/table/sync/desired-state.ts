@@ -86,7 +86,8 @@ export class DesiredState implements ChangeGate {
 
   set(spec: KeptSpec): TrackedElements {
     this.checkChangeable();
-    checkSetSpec(spec);
+    // Intervals have timeouts too.
+    checkSetSpec(spec.interval === true ? { ...spec, timeoutMs: undefined } : spec);
     const former = this.sets.get(spec.set) ?? this.retired.get(spec.set);
     this.retired.delete(spec.set);
     this.#dirty.sets.add(spec.set);

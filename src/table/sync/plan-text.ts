@@ -1,6 +1,7 @@
 /** The operations of a plan as commands of `nft -f`. */
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";
-import { rangeText } from "../../base/ip-ranges.js";
+import { bytesToNumber, rangeText } from "../../base/ip-ranges.js";
+import { ElementFlag } from "../../netlink/constants.js";
 import { batchLayout } from "../../netlink/element-batch.js";
 import type { ElementBatch, Op, TableRef } from "../../netlink/kernel.js";
 import { readU32 } from "../elements/bytes.js";
@@ -8,7 +9,6 @@ import { commentsIn } from "../elements/comments.js";
 import { TrackedElements } from "../elements/tracked-elements.js";
 import { VerdictRegistry, verdictText } from "../elements/verdict-registry.js";
 import { durationText } from "../rules/actions.js";
-import { rangesOfBatch } from "../rules/intervals.js";
 import { commentOf } from "../rules/names-and-comments.js";
 import { printPacked, renderTable } from "../rules/print.js";
 import type { FieldType, SetSpec } from "../rules/rule.js";
@@ -97,7 +97,7 @@ function declaration(ref: TableRef, { comment, chains = new Map(), sets = new Ma
 }
 
 function elementsText(batch: ElementBatch, spec: SetSpec): string[] {
-  if (spec.interval === true) return rangesOfBatch(batch).ranges.map((range) => rangeText(range, batch.keyLen));
+  if (spec.interval === true) return rangesText(batch);
   const { stride, data, timeout, expiration } = batchLayout(batch);
   const { bytes } = batch;
   const comments = commentsIn(batch);
@@ -107,10 +107,32 @@ function elementsText(batch: ElementBatch, spec: SetSpec): string[] {
     const number = (column: number): number => (column < 0 ? 0 : Number(view.getBigUint64(at + column, LITTLE_ENDIAN)));
     const value = bytes.subarray(at + data, at + data + batch.dataLen);
     const key = printPacked(spec.key, bytes.subarray(at, at + batch.keyLen));
-    const comment = comments.get(record);
-    const note = comment === undefined ? "" : ` comment "${comment}"`;
-    return key + timesText(number(timeout), number(expiration)) + note + (data < 0 ? "" : dataText(value, batch, spec));
+    const note = timesText(number(timeout), number(expiration)) + commentText(comments.get(record));
+    return key + note + (data < 0 ? "" : dataText(value, batch, spec));
   });
+}
+
+/** The end of a range directly follows its start. */
+function rangesText(batch: ElementBatch): string[] {
+  const { stride, flags, timeout, expiration } = batchLayout(batch);
+  const { bytes, count, keyLen } = batch;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const isEnd = (record: number): boolean => (readU32(bytes, record * stride + flags) & ElementFlag.intervalEnd) !== 0;
+  const keyAt = (record: number): bigint => bytesToNumber(bytes.subarray(record * stride, record * stride + keyLen));
+  const comments = commentsIn(batch);
+  return Array.from({ length: count }, (_, record) => record).flatMap((record) => {
+    if (isEnd(record)) return [];
+    const hasEnd = record + 1 < count && isEnd(record + 1);
+    const to = hasEnd ? keyAt(record + 1) - 1n : (1n << BigInt(keyLen * 8)) - 1n;
+    const number = (column: number): number =>
+      column < 0 ? 0 : Number(view.getBigUint64(record * stride + column, LITTLE_ENDIAN));
+    const text = rangeText({ from: keyAt(record), to }, keyLen);
+    return text + timesText(number(timeout), number(expiration)) + commentText(comments.get(record));
+  });
+}
+
+function commentText(comment: string | undefined): string {
+  return comment === undefined ? "" : ` comment "${comment}"`;
 }
 
 function timesText(timeoutMs: number, leftMs: number): string {
