@@ -198,7 +198,7 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
       expect(release("--set-version", "9.9.9").output).toContain("release: wrote deploy/kubernetes/kustomization.yaml");
       expect(readFileSync(inClone("CHANGELOG.md"), "utf8")).toMatch(/^## 9\.9\.9 \(\d{4}-\d\d-\d\d\)$/m);
       expect(git("grep", "-c", "9\\.9\\.9", "--", "package.json", "package-lock.json", "deploy")).toBe(
-        "deploy/Dockerfile:2\ndeploy/kubernetes/kustomization.yaml:1\npackage-lock.json:2\npackage.json:1\n",
+        "deploy/Dockerfile:2\ndeploy/chart/Chart.yaml:2\ndeploy/kubernetes/kustomization.yaml:1\npackage-lock.json:2\npackage.json:1\n",
       );
       git("commit", "-qam", "release: 9.9.9");
       const revision = git("rev-parse", "HEAD").trim();
