@@ -120,7 +120,8 @@ std::vector<ElementExtra> ReadExtras(Napi::Env env, napi_value value, uint64_t c
     const double last = static_cast<double>(count) - 1;
     extras[i].record = static_cast<uint32_t>(ReadInteger(env, Get(env, entry, "record"), 0, last, Where(at, "record")));
     if (!IsAbsent(env, Get(env, entry, "object"))) Where(at, "object").Fail("cannot be written, only read");
-    if (auto userdata = OptionalBytes(env, entry, "userdata", kMaxUserdata, at)) extras[i].userdata = std::move(*userdata);
+    if (auto userdata = OptionalBytes(env, entry, "userdata", kMaxUserdata, at))
+      extras[i].userdata = std::move(*userdata);
     if (extras[i].userdata.empty()) Where(at, "userdata").Fail("expected 1 to 256 bytes");
   }
   std::sort(extras.begin(), extras.end(), [](const auto& a, const auto& b) { return a.record < b.record; });
