@@ -16,7 +16,7 @@ export type { HookName, PriorityName } from "../table/table-exports.js";
 
 /** The hook that calls a chain. */
 export interface BaseChain extends Omit<FullBaseChain, "hook" | "priority"> {
-  /** The valid hooks depend on the family: netdev has ingress and egress, arp has input and output. */
+  /** The valid hooks depend on the family: netdev has ingress and egress, arp has input and output, and inet also has ingress, for devices. */
   readonly hook: HookName | number;
   /** Lower ones come first. A name means nft's number for it in tables of the family. */
   readonly priority: PriorityName | number;

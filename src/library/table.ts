@@ -14,7 +14,7 @@ import { fullRule, type Rule, type Statement } from "./rules.js";
 import type { SetSpec } from "./set-spec.js";
 import type { TableOptions } from "./owned-table.js";
 
-export { Hook, Priority } from "../netlink/constants.js";
+export * from "../netlink/constants.js";
 export { KernelError, type Fault, type KernelErrorCode } from "../netlink/errors.js";
 export type * from "../netlink/kernel.js";
 export { TableError, type TableErrorCode } from "../table/table-exports.js";

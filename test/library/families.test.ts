@@ -64,20 +64,21 @@ const RULES: readonly (readonly [statements: readonly Statement[], packets: numb
 ];
 
 describe.each([
-  ["netdev", { type: "filter", hook: "ingress", priority: "filter", devices: ["left"] }],
-  ["bridge", { type: "filter", hook: "forward", priority: "filter" }],
-  ["inet", { type: "filter", hook: "input", priority: "filter" }],
-] as const)("in a table of family %s", (family, base) => {
+  ["netdev", "ingress", { devices: ["left"] }],
+  ["bridge", "forward", {}],
+  ["inet", "input", {}],
+  ["inet", "ingress", { devices: ["left"] }],
+] as const)("in a table of family %s at %s", (family, hook, devices) => {
   test("rules match packets by address, protocol and port, and nft reads the text", async () => {
     // Packets that the host bridges do not reach its inet hooks.
-    const at = family === "inet" ? receiver : kernel;
+    const at = hook === "input" ? receiver : kernel;
     const table = new Table(at, { family, name: "family" });
     table.set({ set: "four", key: ["ipv4_addr", "inet_service"] }).put(["192.0.2.1", 9]);
     table.set({ set: "six", key: ["ipv6_addr"] }).put("2001:db8::2");
     table.set({ set: "port-four", key: ["inet_service", "ipv4_addr"] }).put([9, "192.0.2.1"]);
     table.set({ set: "port-six", key: ["inet_proto", "inet_service", "ipv6_addr"] }).put(["udp", 9, "2001:db8::2"]);
     const rules = RULES.map(([statements]) => ({ statements: [...statements, { action: "counter" } as const] }));
-    table.chain({ chain: "a", base, rules });
+    table.chain({ chain: "a", base: { type: "filter", hook, priority: "filter", ...devices }, rules });
     await table.apply();
     await send();
     await expect.poll(() => counted(table, "a", at)).toEqual(RULES.map(([, packets]) => packets));

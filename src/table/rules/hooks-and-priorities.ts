@@ -1,26 +1,22 @@
 /** The differences between families of tables: hooks, priorities, and statements that never match. */
-import { Hook, Priority } from "../../netlink/constants.js";
+import { ArpHook, BridgePriority, Hook, NetdevHook, Priority } from "../../netlink/constants.js";
 import type { BaseChain, Family } from "../../netlink/kernel.js";
 import type { Statement } from "./rule.js";
 
-/** NF_ARP_*. nft does not support the forward hook of arptables, 2. */
-const ARP_HOOKS = { input: 0, output: 1 } as const;
-/** NF_NETDEV_*; egress: Linux 5.16. */
-const NETDEV_HOOKS = { ingress: 0, egress: 1 } as const;
-/** NF_BR_PRI_*, under the names that nft gives them. */
-const BRIDGE_PRIORITIES = { dstnat: -300, filter: -200, out: 100, srcnat: 300 } as const;
+const { ingress: _, ...OTHER_HOOKS } = Hook;
 
-export type HookName = keyof typeof Hook | keyof typeof NETDEV_HOOKS;
-export type PriorityName = keyof typeof Priority | keyof typeof BRIDGE_PRIORITIES;
+export type HookName = keyof typeof Hook | keyof typeof NetdevHook;
+export type PriorityName = keyof typeof Priority | keyof typeof BridgePriority;
 
 type Numbers<Name extends string> = Readonly<Partial<Record<Name, number>>>;
 
 export function hooksOf(family: Family): Numbers<HookName> {
-  return family === "arp" ? ARP_HOOKS : family === "netdev" ? NETDEV_HOOKS : Hook;
+  if (family === "inet") return Hook;
+  return family === "arp" ? ArpHook : family === "netdev" ? NetdevHook : OTHER_HOOKS;
 }
 
 export function prioritiesOf(family: Family): Numbers<PriorityName> {
-  if (family === "bridge") return BRIDGE_PRIORITIES;
+  if (family === "bridge") return BridgePriority;
   return family === "arp" || family === "netdev" ? { filter: Priority.filter } : Priority;
 }
 

@@ -3,8 +3,8 @@ import { Hook, HOOK_NAMES, Priority } from "../../../netlink/constants.js";
 import type { BaseChain, Family, TableRef } from "../../../netlink/kernel.js";
 
 /** Places at which packets meet chains: the hooks of IP, those of a device, and those of a bridge. */
-export const Point = { ...Hook, ingress: 5, egress: 6 } as const;
-const POINT_NAMES = [...HOOK_NAMES, "ingress", "egress"];
+export const Point = { ...Hook, egress: 6 } as const;
+const POINT_NAMES = [...HOOK_NAMES, "egress"];
 const BRIDGE = POINT_NAMES.length;
 
 /** The point of a bridge's hook, whose numbers are those of IP's hooks. */
