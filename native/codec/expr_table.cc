@@ -12,6 +12,14 @@ namespace {
 using K = AttrKind;
 constexpr bool kRequired = true;
 
+// Attributes of Linux 6.2 and 6.13. Debian 12's linux/netfilter/nf_tables.h lacks them.
+constexpr uint16_t kInnerNum = 1;
+constexpr uint16_t kInnerType = 2;
+constexpr uint16_t kInnerFlags = 3;
+constexpr uint16_t kInnerHdrsize = 4;
+constexpr uint16_t kInnerExpr = 5;
+constexpr uint16_t kBitwiseSreg2 = 8;
+
 constexpr AttrDesc kPayload[] = {
     {"dreg", NFTA_PAYLOAD_DREG, K::U32},
     {"base", NFTA_PAYLOAD_BASE, K::U32, kRequired},
@@ -52,6 +60,7 @@ constexpr AttrDesc kBitwise[] = {
     {"xor", NFTA_BITWISE_XOR, K::Value},
     {"op", NFTA_BITWISE_OP, K::U32},
     {"data", NFTA_BITWISE_DATA, K::Value},
+    {"sreg2", kBitwiseSreg2, K::U32},
 };
 constexpr AttrDesc kByteorder[] = {
     {"sreg", NFTA_BYTEORDER_SREG, K::U32, kRequired}, {"dreg", NFTA_BYTEORDER_DREG, K::U32, kRequired},
@@ -151,12 +160,9 @@ constexpr AttrDesc kObjref[] = {
     {"setId", NFTA_OBJREF_SET_ID, K::U32},
 };
 constexpr AttrDesc kExthdr[] = {
-    {"dreg", NFTA_EXTHDR_DREG, K::U32},
-    {"hdrType", NFTA_EXTHDR_TYPE, K::U8, kRequired},
-    {"offset", NFTA_EXTHDR_OFFSET, K::U32, kRequired},
-    {"len", NFTA_EXTHDR_LEN, K::U32, kRequired},
-    {"flags", NFTA_EXTHDR_FLAGS, K::U32},
-    {"op", NFTA_EXTHDR_OP, K::U32},
+    {"dreg", NFTA_EXTHDR_DREG, K::U32},     {"hdrType", NFTA_EXTHDR_TYPE, K::U8, kRequired},
+    {"offset", NFTA_EXTHDR_OFFSET, K::U32}, {"len", NFTA_EXTHDR_LEN, K::U32},
+    {"flags", NFTA_EXTHDR_FLAGS, K::U32},   {"op", NFTA_EXTHDR_OP, K::U32},
     {"sreg", NFTA_EXTHDR_SREG, K::U32},
 };
 constexpr AttrDesc kRt[] = {
@@ -186,6 +192,41 @@ constexpr AttrDesc kLast[] = {
 };
 constexpr AttrDesc kFlowOffload[] = {
     {"flowtable", NFTA_FLOW_TABLE_NAME, K::String, kRequired},
+};
+constexpr AttrDesc kDup[] = {
+    {"sregAddr", NFTA_DUP_SREG_ADDR, K::U32},
+    {"sregDev", NFTA_DUP_SREG_DEV, K::U32},
+};
+constexpr AttrDesc kFwd[] = {
+    {"sregDev", NFTA_FWD_SREG_DEV, K::U32, kRequired},
+    {"sregAddr", NFTA_FWD_SREG_ADDR, K::U32},
+    {"nfproto", NFTA_FWD_NFPROTO, K::U32},
+};
+constexpr AttrDesc kSynproxy[] = {
+    {"mss", NFTA_SYNPROXY_MSS, K::U16},
+    {"wscale", NFTA_SYNPROXY_WSCALE, K::U8},
+    {"flags", NFTA_SYNPROXY_FLAGS, K::U32},
+};
+constexpr AttrDesc kOsf[] = {
+    {"dreg", NFTA_OSF_DREG, K::U32, kRequired},
+    {"ttl", NFTA_OSF_TTL, K::U8},
+    {"flags", NFTA_OSF_FLAGS, K::U32},
+};
+constexpr AttrDesc kXfrm[] = {
+    {"dreg", NFTA_XFRM_DREG, K::U32, kRequired},
+    {"key", NFTA_XFRM_KEY, K::U32, kRequired},
+    {"dir", NFTA_XFRM_DIR, K::U8, kRequired},
+    {"spnum", NFTA_XFRM_SPNUM, K::U32},
+};
+constexpr AttrDesc kTunnel[] = {
+    {"key", NFTA_TUNNEL_KEY, K::U32, kRequired},
+    {"dreg", NFTA_TUNNEL_DREG, K::U32, kRequired},
+    {"mode", NFTA_TUNNEL_MODE, K::U32},
+};
+constexpr AttrDesc kInner[] = {
+    {"num", kInnerNum, K::U32, kRequired},      {"innerType", kInnerType, K::U32, kRequired},
+    {"flags", kInnerFlags, K::U32, kRequired},  {"hdrsize", kInnerHdrsize, K::U32, kRequired},
+    {"exprs", kInnerExpr, K::Exprs, kRequired},
 };
 
 template <uint32_t N>
@@ -225,6 +266,13 @@ constexpr ExprDesc kExprs[] = {
     Desc("queue", kQueue),
     Desc("last", kLast),
     Desc("flow_offload", kFlowOffload),
+    Desc("dup", kDup),
+    Desc("fwd", kFwd),
+    Desc("synproxy", kSynproxy),
+    Desc("osf", kOsf),
+    Desc("xfrm", kXfrm),
+    Desc("tunnel", kTunnel),
+    Desc("inner", kInner),
 };
 
 }  // namespace

@@ -71,6 +71,8 @@ export type Expr =
   | ({
       readonly type: "bitwise";
       readonly sreg: number;
+      /** Second operand of and, or and xor, instead of `data` (Linux 6.13). */
+      readonly sreg2?: number;
       readonly dreg: number;
       readonly len: number;
       readonly op?: number;
@@ -176,13 +178,14 @@ export type Expr =
       readonly setName?: string;
       readonly setId?: number;
     } & ExprBase)
+  /** With `sreg`, writes to a TCP option. With neither register, replaces the option by NOPs, and has only `hdrType` and `op`. */
   | ({
       readonly type: "exthdr";
       readonly dreg?: number;
       readonly sreg?: number;
       readonly hdrType: number;
-      readonly offset: number;
-      readonly len: number;
+      readonly offset?: number;
+      readonly len?: number;
       readonly flags?: number;
       readonly op?: number;
     } & ExprBase)
@@ -204,6 +207,34 @@ export type Expr =
   | ({ readonly type: "last"; readonly set?: number; readonly msecs?: bigint } & ExprBase)
   /** Lets the packet's connection skip the hooks from now on, or breaks if it cannot. Only in chains at the forward hook. */
   | ({ readonly type: "flow_offload"; readonly flowtable: string } & ExprBase)
+  /** Sends a copy of the packet: in ip and ip6 to an address, in netdev out of a device, whose index is in a register. */
+  | ({ readonly type: "dup"; readonly sregAddr?: number; readonly sregDev?: number } & ExprBase)
+  /** Sends the packet out of a device. With an address, as to a neighbour there. Only in netdev. */
+  | ({
+      readonly type: "fwd";
+      readonly sregDev: number;
+      readonly sregAddr?: number;
+      readonly nfproto?: number;
+    } & ExprBase)
+  | ({ readonly type: "synproxy"; readonly mss?: number; readonly wscale?: number; readonly flags?: number } & ExprBase)
+  | ({ readonly type: "osf"; readonly dreg: number; readonly ttl?: number; readonly flags?: number } & ExprBase)
+  | ({
+      readonly type: "xfrm";
+      readonly dreg: number;
+      readonly key: number;
+      readonly dir: number;
+      readonly spnum?: number;
+    } & ExprBase)
+  | ({ readonly type: "tunnel"; readonly key: number; readonly dreg: number; readonly mode?: number } & ExprBase)
+  /** Evaluates one payload or meta expression on the packet inside a tunnel (Linux 6.2). */
+  | ({
+      readonly type: "inner";
+      readonly num: number;
+      readonly innerType: number;
+      readonly flags: number;
+      readonly hdrsize: number;
+      readonly exprs: readonly [Expr];
+    } & ExprBase)
   /** An expression that the codec does not know. `data` is NFTA_EXPR_DATA's payload, which is sent unchanged. */
   | { readonly type: "opaque"; readonly name: string; readonly data: Uint8Array };
 

@@ -5,7 +5,7 @@
  * Each entry follows the expression's own dump function in net/netfilter/nft_*.c (Linux 6.18). The conformance suite compares it with a
  * real dump.
  */
-import { NatFlag, register } from "./constants.js";
+import { NatFlag, register, SocketKey } from "./constants.js";
 import type { Expr } from "./kernel.js";
 
 type ExprOf<T extends Expr["type"]> = Extract<Expr, { type: T }>;
@@ -27,6 +27,9 @@ function dumped(reg: number): number {
 const REGISTER_FIELDS = [
   "dreg",
   "sreg",
+  "sreg2",
+  "sregAddr",
+  "sregDev",
   "sregKey",
   "sregData",
   "setSreg",
@@ -121,9 +124,12 @@ const NORMALIZERS: Normalizers = {
   quota: (expr) => ({ ...without(expr, "consumed"), flags: expr.flags ?? 0 }),
   connlimit: (expr) => dropZero(expr, "flags"),
   objref: (expr) => without(expr, "setId"),
-  exthdr: (expr) => ({ ...expr, flags: expr.flags ?? 0, op: expr.op ?? 0 }),
+  exthdr: (expr) => {
+    const { offset = 0, len = 0, flags = 0, op = 0 } = expr;
+    return { ...expr, offset, len, flags, op };
+  },
   rt: same,
-  socket: same,
+  socket: (expr) => (expr.key === SocketKey.cgroupv2 ? expr : without(expr, "level")),
   tproxy: same,
   queue: (expr) =>
     expr.sregQnum === undefined
@@ -131,6 +137,13 @@ const NORMALIZERS: Normalizers = {
       : { ...expr, flags: expr.flags ?? 0 },
   last: (expr) => without(expr, "set", "msecs"),
   flow_offload: same,
+  dup: same,
+  fwd: same,
+  synproxy: (expr) => ({ ...expr, mss: expr.mss ?? 0, wscale: expr.wscale ?? 0, flags: expr.flags ?? 0 }),
+  osf: (expr) => ({ ...expr, ttl: expr.ttl ?? 0, flags: expr.flags ?? 0 }),
+  xfrm: (expr) => ({ ...expr, spnum: expr.spnum ?? 0 }),
+  tunnel: (expr) => ({ ...expr, mode: expr.mode ?? 0 }),
+  inner: (expr) => ({ ...expr, exprs: [normalizeExpr(expr.exprs[0])] }),
   opaque: same,
 };
 

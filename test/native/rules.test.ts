@@ -87,9 +87,15 @@ describe("in other chains", () => {
 
 test("an expression that the codec does not know is opaque, and can be sent back", async () => {
   const { kernel } = lab();
-  // `dup` to a constant address: register 1 in NFTA_DUP_SREG_ADDR.
-  const dup: Expr = { type: "opaque", name: "dup", data: Uint8Array.of(8, 0, 1, 0, 0, 0, 0, 1) };
-  const exprs: Expr[] = [{ type: "immediate", dreg: 1, data: Uint8Array.of(10, 0, 0, 1) }, dup];
+  // iptables' `mark`, revision 1, with struct xt_mark_mtinfo1: mark 1, mask 255.
+  const data = Buffer.from(
+    "\x09\0\x01\0mark\0\0\0\0\x08\0\x02\0\0\0\0\x01\x14\0\x03\0\x01\0\0\0\xff".padEnd(40, "\0"),
+    "latin1",
+  );
+  const exprs: Expr[] = [
+    { type: "counter", packets: 0n, bytes: 0n },
+    { type: "opaque", name: "match", data: new Uint8Array(data) },
+  ];
   await kernel.commit([{ op: "flush", kind: "rule", ...ref, chain: "leaf" }]);
   const outcome = await kernel.commit([addRule(ref, "leaf", exprs)]).then(
     () => "taken",
@@ -99,7 +105,7 @@ test("an expression that the codec does not know is opaque, and can be sent back
     expect((await kernel.rules(ref, "leaf"))[0].exprs).toEqual(exprs);
   } else {
     expect(outcome).toMatchObject({ code: "refused", errno: "ENOENT" });
-    expect(String(outcome)).toContain("expression 1 (dup)");
+    expect(String(outcome)).toContain("expression 1 (match)");
   }
 });
 

@@ -25,6 +25,7 @@ export const full: { readonly [T in Expr["type"]]: readonly Sample<T>[] } = {
   bitwise: [
     { type: "bitwise", sreg: 1, dreg: 1, len: 4, op: 0, mask: word(0xff), xor: word(1) },
     { type: "bitwise", sreg: 1, dreg: 9, len: 4, op: 1, data: word(3) },
+    { type: "bitwise", sreg: 1, sreg2: 10, dreg: 9, len: 4, op: 4 },
   ],
   byteorder: [{ type: "byteorder", sreg: 1, dreg: 2, op: 1, len: 8, size: 4 }],
   lookup: [{ type: "lookup", set: "s", setId: 7, sreg: 1, dreg: 0, flags: 1 }],
@@ -88,6 +89,7 @@ export const full: { readonly [T in Expr["type"]]: readonly Sample<T>[] } = {
   exthdr: [
     { type: "exthdr", dreg: 1, hdrType: 2, offset: 2, len: 2, flags: 1, op: 1 },
     { type: "exthdr", sreg: 1, hdrType: 2, offset: 2, len: 2, op: 1 },
+    { type: "exthdr", hdrType: 8, op: 1 },
   ],
   rt: [{ type: "rt", dreg: 1, key: 3 }],
   socket: [{ type: "socket", key: 3, dreg: 1, level: 2 }],
@@ -98,8 +100,24 @@ export const full: { readonly [T in Expr["type"]]: readonly Sample<T>[] } = {
   ],
   last: [{ type: "last", set: 1, msecs: 12345n }],
   flow_offload: [{ type: "flow_offload", flowtable: "f" }],
+  dup: [{ type: "dup", sregAddr: 1, sregDev: 2 }],
+  fwd: [{ type: "fwd", sregDev: 1, sregAddr: 2, nfproto: 10 }],
+  synproxy: [{ type: "synproxy", mss: 1460, wscale: 7, flags: 3 }],
+  osf: [{ type: "osf", dreg: 1, ttl: 2, flags: 1 }],
+  xfrm: [{ type: "xfrm", dreg: 1, key: 6, dir: 1, spnum: 2 }],
+  tunnel: [{ type: "tunnel", key: 1, dreg: 1, mode: 2 }],
+  inner: [
+    {
+      type: "inner",
+      num: 0,
+      innerType: 1,
+      flags: 15,
+      hdrsize: 8,
+      exprs: [{ type: "payload", base: 4, offset: 4, len: 3, dreg: 1 }],
+    },
+  ],
   opaque: [
-    { type: "opaque", name: "osf", data: bytes(8, 0, 1, 0, 0, 0, 0, 1) },
+    { type: "opaque", name: "match", data: bytes(8, 0, 1, 0, 0, 0, 0, 1) },
     { type: "opaque", name: "novel", data: bytes() },
   ],
 };
@@ -252,8 +270,37 @@ export const kernelSamples: readonly KernelSample[] = [
   { title: "quota", expr: { type: "quota", bytes: 25000n }, adds: { flags: 0, consumed: 0n } },
   { title: "connlimit", expr: { type: "connlimit", count: 20, flags: 1 } },
   { title: "exthdr", expr: { type: "exthdr", dreg: 1, hdrType: 43, offset: 0, len: 1, flags: 1, op: 0 } },
+  {
+    title: "exthdr set",
+    before: [port],
+    expr: { type: "exthdr", sreg: 2, hdrType: 2, offset: 2, len: 2, op: 1 },
+    adds: { flags: 0 },
+    // The kernel rejects the flags of its own dump.
+    mend: { flags: undefined },
+  },
+  {
+    title: "exthdr removed",
+    expr: { type: "exthdr", hdrType: 8, op: 1 },
+    adds: { offset: 0, len: 0, flags: 0 },
+    mend: { offset: undefined, len: undefined, flags: undefined },
+  },
   { title: "rt", expr: { type: "rt", dreg: 1, key: 1 } },
   { title: "queue", expr: { type: "queue", num: 3, total: 1, flags: 1 } },
   { title: "queue by register", before: [port], expr: { type: "queue", sregQnum: 2 }, adds: { flags: 0 } },
+  { title: "dup", before: [address], expr: { type: "dup", sregAddr: 1 } },
+  {
+    title: "bitwise of two registers",
+    before: [address, { ...address, dreg: 3 }],
+    expr: { type: "bitwise", sreg: 1, sreg2: 3, dreg: 1, len: 4, op: 4 },
+  },
+  { title: "tunnel", expr: { type: "tunnel", key: 1, dreg: 1 }, adds: { mode: 0 } },
+  {
+    title: "inner",
+    before: [
+      { type: "meta", key: 16, dreg: 1 },
+      { type: "cmp", sreg: 1, op: 0, data: bytes(17) },
+    ],
+    expr: full.inner[0],
+  },
   { title: "last", expr: { type: "last" }, adds: { set: 0, msecs: 0n } },
 ];

@@ -1,17 +1,55 @@
-import { DynsetOp, FibFlag, FibResult, NatType, NfProto, RejectType, SetFlag } from "../../../netlink/constants.js";
+import {
+  BitwiseOp,
+  ByteorderOp,
+  ConnlimitFlag,
+  HashType,
+  InnerFlag,
+  IcmpxUnreachable,
+  LimitFlag,
+  LimitType,
+  LogFlag,
+  LogLevel,
+  MetaKey,
+  PayloadBase,
+  PayloadCsumFlag,
+  PayloadCsumType,
+  QuotaFlag,
+  SocketKey,
+  DynsetOp,
+  ExthdrFlag,
+  ExthdrOp,
+  FibFlag,
+  FibResult,
+  IpOption,
+  NatType,
+  NfProto,
+  OsfFlag,
+  OsfTtl,
+  RejectType,
+  SetFlag,
+  SynproxyFlag,
+  TunnelKey,
+  TunnelMode,
+  XfrmDirection,
+} from "../../../netlink/constants.js";
 import { Refusal, type ChainState, type Link, type SetState, type TableState } from "../state.js";
 import type { Transaction } from "../transaction.js";
 import { normalizeExpr, registerWord } from "../../../netlink/normalize.js";
-import type { Expr, Verdict } from "../../../netlink/kernel.js";
+import type { Expr, Family, Verdict } from "../../../netlink/kernel.js";
 import { findSet } from "./find.js";
-import { ctLength, fibLength, metaLength, rtLength, socketLength } from "./lengths.js";
+import { ctLength, fibLength, metaLength, rtLength, socketLength, xfrmLength } from "./lengths.js";
 
 /** Total number of words in all registers (NFT_REG32_NUM). */
 const WORDS = 16;
 /** NFT_DATA_VALUE_MAXLEN */
 const MAX_LENGTH = 64;
+const XFRM_MAX_DEPTH = 6;
 /** NF_NAT_RANGE_MASK */
 const NAT_FLAGS = 0x7f;
+const bits = (flags: Readonly<Record<string, number>>): number =>
+  Object.values(flags).reduce((all, bit) => all | bit, 0);
+const SYNPROXY_FLAGS = bits(SynproxyFlag);
+const LOG_FLAGS = bits(LogFlag);
 
 /** The 32-bit words of the register file that have been written so far; loading any other is rejected. */
 export class Registers {
@@ -59,8 +97,27 @@ interface Inited {
 type ExprOf<T extends Expr["type"]> = Extract<Expr, { type: T }>;
 type Initializers = { readonly [T in Expr["type"]]: (ctx: ExprContext, expr: ExprOf<T>) => Inited };
 
+const INTERNET = ["ip", "ip6", "inet"] as const;
+/** Expressions that only these families have, and the error of the others. */
+const FAMILIES: Partial<Record<Expr["type"], { readonly families: readonly Family[]; readonly errno: string }>> = {
+  ct: { families: [...INTERNET, "bridge"], errno: "EPROTO" },
+  connlimit: { families: [...INTERNET, "bridge"], errno: "EPROTO" },
+  dup: { families: ["ip", "ip6", "netdev"], errno: "ENOENT" },
+  fib: { families: [...INTERNET, "netdev"], errno: "ENOENT" },
+  fwd: { families: ["netdev"], errno: "ENOENT" },
+  osf: { families: ["ip", "inet"], errno: "EOPNOTSUPP" },
+  rt: { families: INTERNET, errno: "EOPNOTSUPP" },
+  socket: { families: INTERNET, errno: "EOPNOTSUPP" },
+  synproxy: { families: INTERNET, errno: "EPROTO" },
+  tproxy: { families: INTERNET, errno: "EOPNOTSUPP" },
+  tunnel: { families: ["netdev"], errno: "ENOENT" },
+  xfrm: { families: INTERNET, errno: "EOPNOTSUPP" },
+};
+
 /** An expression's `init`: checks it, takes its references and returns the kernel's dump of it. */
 export function initExpr(ctx: ExprContext, expr: Expr): { readonly dumped: Expr; readonly link: Link | undefined } {
+  const only = FAMILIES[expr.type];
+  if (only !== undefined && !only.families.includes(ctx.table.ref.family)) throw new Refusal(only.errno);
   const init = INITIALIZERS[expr.type] as (ctx: ExprContext, expr: Expr) => Inited;
   const { link, set } = init(ctx, expr);
   const normal = normalizeExpr(expr);
@@ -185,27 +242,65 @@ function initMasq(ctx: ExprContext, expr: ExprOf<"masq"> | ExprOf<"redir">): Ini
 }
 
 function initFib(ctx: ExprContext, expr: ExprOf<"fib">): Inited {
-  const all = Object.values(FibFlag).reduce((sum, flag) => sum | flag, 0);
-  const sides = expr.flags & (FibFlag.saddr | FibFlag.daddr);
-  if (expr.flags === 0 || (expr.flags & ~all) !== 0) throw new Refusal("EINVAL");
-  if (sides === 0 || sides === (FibFlag.saddr | FibFlag.daddr)) throw new Refusal("EINVAL");
   const length = fibLength(expr.result);
-  if (length === 0) throw new Refusal("EINVAL");
-  if (expr.result === FibResult.oif && (expr.flags & FibFlag.oif) !== 0) throw new Refusal("EINVAL");
+  if (length === 0) throw new Refusal("EOPNOTSUPP");
+  const sides = expr.flags & (FibFlag.saddr | FibFlag.daddr);
+  if (expr.flags === 0 || (expr.flags & ~bits(FibFlag)) !== 0) throw new Refusal("EINVAL");
+  if (sides === 0 || sides === (FibFlag.saddr | FibFlag.daddr)) throw new Refusal("EINVAL");
+  if ((expr.flags & FibFlag.iif) !== 0 && (expr.flags & FibFlag.oif) !== 0) throw new Refusal("EINVAL");
+  if (expr.result !== FibResult.addrtype && (expr.flags & FibFlag.oif) !== 0) throw new Refusal("EINVAL");
+  if (expr.result !== FibResult.oif && (expr.flags & FibFlag.present) !== 0) throw new Refusal("EINVAL");
   ctx.registers.store(expr.dreg, length);
   return {};
 }
 
-function initReject(ctx: ExprContext, expr: ExprOf<"reject">): Inited {
+function initReject(_ctx: ExprContext, expr: ExprOf<"reject">): Inited {
   const { rejectType, code } = expr;
   if (rejectType === RejectType.icmpxUnreachable) {
-    if (ctx.table.ref.family !== "inet" || code === undefined || code > 3) throw new Refusal("EINVAL");
+    if (code === undefined || code > IcmpxUnreachable.adminProhibited) throw new Refusal("EINVAL");
   } else if (rejectType === RejectType.icmpUnreachable) {
     if (code === undefined) throw new Refusal("EINVAL");
   } else if (rejectType !== RejectType.tcpReset) {
     throw new Refusal("EINVAL");
   }
   return {};
+}
+
+function initDup(ctx: ExprContext, expr: ExprOf<"dup">): Inited {
+  const { family } = ctx.table.ref;
+  if ((family === "netdev" ? expr.sregDev : expr.sregAddr) === undefined) throw new Refusal("EINVAL");
+  if (family !== "netdev") loadAll(ctx, [expr.sregAddr], family === "ip" ? 4 : 16);
+  loadAll(ctx, [expr.sregDev], 4);
+  return {};
+}
+
+function initFwd(ctx: ExprContext, expr: ExprOf<"fwd">): Inited {
+  loadAll(ctx, [expr.sregDev], 4);
+  if (expr.sregAddr === undefined) return {};
+  if (expr.nfproto === undefined) throw new Refusal("EINVAL");
+  if (expr.nfproto !== NfProto.ip && expr.nfproto !== NfProto.ip6) throw new Refusal("EOPNOTSUPP");
+  loadAll(ctx, [expr.sregAddr], expr.nfproto === NfProto.ip ? 4 : 16);
+  return {};
+}
+
+/** nft_exthdr_select_ops: without a register, an expression removes a TCP option, and has no other attributes. */
+function initExthdr(ctx: ExprContext, expr: ExprOf<"exthdr">): Inited {
+  const { dreg, sreg, hdrType, offset, len, flags, op = ExthdrOp.ipv6 } = expr;
+  if ((offset ?? 0) > 255 || (len ?? 0) > 255) throw new Refusal("ERANGE");
+  if (sreg !== undefined && dreg !== undefined) throw new Refusal("EOPNOTSUPP");
+  if (dreg === undefined && op !== ExthdrOp.tcpopt) throw new Refusal("EOPNOTSUPP");
+  if (op > ExthdrOp.dccp || (op === ExthdrOp.ipv4 && ctx.table.ref.family === "ip6")) throw new Refusal("EOPNOTSUPP");
+  if (dreg === undefined && flags !== undefined) throw new Refusal("EINVAL");
+  if (dreg === undefined && sreg === undefined) {
+    if (offset !== undefined || len !== undefined) throw new Refusal("EINVAL");
+    return {};
+  }
+  if (offset === undefined || len === undefined || (flags ?? 0) > ExthdrFlag.present) throw new Refusal("EINVAL");
+  if (flags === ExthdrFlag.present && len !== 1) throw new Refusal("EINVAL");
+  if (sreg !== undefined && (offset < 2 || (len !== 2 && len !== 4))) throw new Refusal("EOPNOTSUPP");
+  const option: readonly number[] = Object.values(IpOption);
+  if (op === ExthdrOp.ipv4 && !option.includes(hdrType)) throw new Refusal("EOPNOTSUPP");
+  return through(ctx, expr, len);
 }
 
 /** Loads from one register and stores as many bytes to another. */
@@ -218,6 +313,20 @@ function transform(
   return {};
 }
 
+function initBitwise(ctx: ExprContext, expr: ExprOf<"bitwise">): Inited {
+  const { op = BitwiseOp.maskXor, len, mask, xor, data, sreg2 } = expr;
+  if (op > BitwiseOp.xor) throw new Refusal("EOPNOTSUPP");
+  const [isMask, isShift] = [op === BitwiseOp.maskXor, op === BitwiseOp.lshift || op === BitwiseOp.rshift];
+  const fits = isMask
+    ? mask?.length === len && xor?.length === len && data === undefined && sreg2 === undefined
+    : mask === undefined && xor === undefined && (data === undefined) !== (sreg2 === undefined);
+  const shift = data?.length === 4 ? Buffer.from(data).readUInt32LE() : 0;
+  if (!fits || (isShift && (shift === 0 || shift > 31))) throw new Refusal("EINVAL");
+  if (data !== undefined && !isShift && data.length !== len) throw new Refusal("EINVAL");
+  if (sreg2 !== undefined) ctx.registers.load(sreg2, len);
+  return transform(ctx, expr);
+}
+
 function checkOp(op: number, last: number): void {
   if (op > last) throw new Refusal("EINVAL");
 }
@@ -226,11 +335,14 @@ const accept = (): Inited => ({});
 
 const INITIALIZERS: Initializers = {
   payload: (ctx, expr) => {
-    if (expr.base > 4) throw new Refusal("EOPNOTSUPP");
+    const { base, csumType = PayloadCsumType.none, csumFlags = 0 } = expr;
+    if (base > PayloadBase.inner || csumType > PayloadCsumType.sctp) throw new Refusal("EOPNOTSUPP");
+    if (csumFlags > PayloadCsumFlag.l4csumPseudohdr) throw new Refusal("EINVAL");
     return through(ctx, expr, expr.len);
   },
-  meta: (ctx, expr) => through(ctx, expr, metaLength(expr.key)),
-  ct: (ctx, expr) => through(ctx, expr, ctLength(expr.key, ctx.table.ref.family)),
+  meta: (ctx, expr) => through(ctx, expr, metaLength(expr.key, expr.sreg !== undefined)),
+  ct: (ctx, expr) =>
+    through(ctx, expr, ctLength(expr.key, ctx.table.ref.family, expr.sreg !== undefined, expr.direction)),
   cmp: (ctx, expr) => {
     checkOp(expr.op, 5);
     ctx.registers.load(expr.sreg, expr.data.length);
@@ -242,17 +354,25 @@ const INITIALIZERS: Initializers = {
     ctx.registers.load(expr.sreg, expr.from.length);
     return {};
   },
-  bitwise: transform,
-  byteorder: transform,
+  bitwise: initBitwise,
+  byteorder: (ctx, expr) => {
+    if (expr.op > ByteorderOp.hton || ![2, 4, 8].includes(expr.size)) throw new Refusal("EINVAL");
+    return transform(ctx, expr);
+  },
   lookup: initLookup,
   immediate: initImmediate,
   counter: accept,
   limit: (_ctx, expr) => {
-    if (expr.rate === 0n || expr.unit === 0n) throw new Refusal("EINVAL");
+    if ((expr.limitType ?? 0) > LimitType.pktBytes || (expr.flags ?? 0) > LimitFlag.invert)
+      throw new Refusal("EOPNOTSUPP");
+    if (expr.rate === 0n) throw new Refusal("EINVAL");
     return {};
   },
   log: (_ctx, expr) => {
-    if (expr.group !== undefined && (expr.level !== undefined || expr.flags !== undefined)) throw new Refusal("EINVAL");
+    const { group, level, flags = 0, prefix = "" } = expr;
+    if (prefix.length > 127) throw new Refusal("ERANGE");
+    if (group !== undefined && (level !== undefined || expr.flags !== undefined)) throw new Refusal("EINVAL");
+    if ((level ?? 0) > LogLevel.audit || (flags & ~LOG_FLAGS) !== 0) throw new Refusal("EINVAL");
     return {};
   },
   nat: initNat,
@@ -266,23 +386,39 @@ const INITIALIZERS: Initializers = {
     return storeNumber(ctx, expr);
   },
   hash: (ctx, expr) => {
-    if (expr.sreg !== undefined) ctx.registers.load(expr.sreg, expr.len ?? 0);
+    const { hashType = HashType.jenkins, sreg, len } = expr;
+    if (hashType > HashType.sym) throw new Refusal("EOPNOTSUPP");
+    if (hashType === HashType.jenkins) {
+      if (sreg === undefined || len === undefined) throw new Refusal("EINVAL");
+      if (len === 0 || len > 255) throw new Refusal("ERANGE");
+      ctx.registers.load(sreg, len);
+    }
     return storeNumber(ctx, expr);
   },
   dynset: initDynset,
-  quota: accept,
-  connlimit: accept,
+  quota: (_ctx, expr) => {
+    if ((expr.flags ?? 0) > QuotaFlag.invert) throw new Refusal("EINVAL");
+    return {};
+  },
+  connlimit: (_ctx, expr) => {
+    if ((expr.flags ?? 0) > ConnlimitFlag.invert) throw new Refusal("EOPNOTSUPP");
+    return {};
+  },
   // Stateful objects cannot be created through this port, so a name never refers to one.
   objref: () => {
     throw new Refusal("ENOENT");
   },
-  exthdr: (ctx, expr) => {
-    if (expr.sreg === undefined && expr.dreg === undefined) return {};
-    return through(ctx, expr, expr.len);
-  },
+  exthdr: initExthdr,
   rt: (ctx, expr) => through(ctx, expr, rtLength(expr.key)),
-  socket: (ctx, expr) => through(ctx, expr, socketLength(expr.key)),
+  socket: (ctx, expr) => {
+    if ((expr.level ?? 0) > 255) throw new Refusal("ERANGE");
+    if (expr.key === SocketKey.cgroupv2 && expr.level === undefined) throw new Refusal("EINVAL");
+    return through(ctx, expr, socketLength(expr.key));
+  },
   tproxy: (ctx, expr) => {
+    const { family } = ctx.table.ref;
+    const fits = family === "inet" || NfProto[family] === expr.family;
+    if (!fits || (expr.regAddr ?? expr.regPort) === undefined) throw new Refusal("EINVAL");
     if (expr.regAddr !== undefined) ctx.registers.load(expr.regAddr, expr.family === NfProto.ip6 ? 16 : 4);
     if (expr.regPort !== undefined) ctx.registers.load(expr.regPort, 2);
     return {};
@@ -292,6 +428,37 @@ const INITIALIZERS: Initializers = {
     return {};
   },
   last: accept,
+  dup: initDup,
+  fwd: initFwd,
+  synproxy: (_ctx, expr) => {
+    if (((expr.flags ?? 0) & ~SYNPROXY_FLAGS) !== 0) throw new Refusal("EOPNOTSUPP");
+    return {};
+  },
+  osf: (ctx, expr) => {
+    if ((expr.ttl ?? 0) > OsfTtl.nocheck || (expr.flags ?? 1) !== OsfFlag.version) throw new Refusal("EINVAL");
+    return through(ctx, expr, 16);
+  },
+  xfrm: (ctx, expr) => {
+    if (expr.dir > XfrmDirection.out) throw new Refusal("EINVAL");
+    const length = xfrmLength(expr.key);
+    if ((expr.spnum ?? 0) >= XFRM_MAX_DEPTH) throw new Refusal("ERANGE");
+    return through(ctx, expr, length);
+  },
+  tunnel: (ctx, expr) => {
+    if (expr.key > TunnelKey.id || (expr.mode ?? 0) > TunnelMode.tx) throw new Refusal("EOPNOTSUPP");
+    return through(ctx, expr, expr.key === TunnelKey.path ? 1 : 4);
+  },
+  inner: (ctx, expr) => {
+    const { num, flags, hdrsize, exprs } = expr;
+    const [inside] = exprs;
+    const fits = (flags & InnerFlag.hdrsize) === 0 || (hdrsize > 0 && hdrsize <= 64);
+    if (num !== 0 || flags > 15 || !fits) throw new Refusal("EOPNOTSUPP");
+    if (inside.type === "meta" && (inside.key === MetaKey.protocol || inside.key === MetaKey.l4proto))
+      return through(ctx, inside, metaLength(inside.key, false));
+    if (inside.type !== "payload" || inside.base === PayloadBase.inner || inside.base > PayloadBase.tunnel)
+      throw new Refusal("EOPNOTSUPP");
+    return through(ctx, { dreg: inside.dreg }, inside.len);
+  },
   flow_offload: (ctx, expr) => {
     if (!ctx.table.flowtables.has(expr.flowtable)) throw new Refusal("ENOENT");
     return {};
@@ -304,4 +471,4 @@ const INITIALIZERS: Initializers = {
 };
 
 /** Names of the kernel's expressions without their own type in `Expr`. */
-const OTHER_EXPRESSIONS = new Set(["synproxy", "tunnel", "xfrm", "osf", "dup", "fwd", "inner", "match", "target"]);
+const OTHER_EXPRESSIONS = new Set(["match", "target"]);

@@ -1,4 +1,4 @@
-import { FibResult } from "../../../netlink/constants.js";
+import { CtDirection, CtKey, FibResult, MetaKey } from "../../../netlink/constants.js";
 import { Refusal } from "../state.js";
 import type { Family } from "../../../netlink/kernel.js";
 
@@ -16,21 +16,36 @@ const META: ReadonlyMap<number, number> = new Map([
   [7, NAME],
   [17, NAME],
   [18, NAME],
-  // nftrace, nfproto, l4proto, pkttype
+  // nftrace, nfproto, l4proto, pkttype, secpath
   [12, 1],
   [15, 1],
   [16, 1],
   [19, 1],
+  [25, 1],
+  // iifkind, oifkind, sdifname
+  [26, NAME],
+  [27, NAME],
+  [34, NAME],
   // time_ns, time_day
-  [27, 8],
-  [28, 1],
+  [30, 8],
+  [31, 1],
 ]);
-/** NFT_META_MAX, rounded up. */
-const META_KEYS = 40;
+const META_KEYS: readonly number[] = Object.values(MetaKey);
+/** Keys of bridges, and nftrace. */
+const META_UNREADABLE: readonly number[] = [17, 18, 28, 29, 35, 37, MetaKey.nftrace];
+/** nft_meta_set_init */
+const META_WRITABLE: readonly number[] = [
+  MetaKey.priority,
+  MetaKey.mark,
+  MetaKey.nftrace,
+  MetaKey.secmark,
+  MetaKey.pkttype,
+];
 
 /** Bytes that `meta` moves for a key (nft_meta_get_init). */
-export function metaLength(key: number): number {
-  if (key > META_KEYS) throw new Refusal("EOPNOTSUPP");
+export function metaLength(key: number, isWritten: boolean): number {
+  const isKnown = isWritten ? META_WRITABLE.includes(key) : META_KEYS.includes(key) && !META_UNREADABLE.includes(key);
+  if (!isKnown) throw new Refusal("EOPNOTSUPP");
   return META.get(key) ?? 4;
 }
 
@@ -58,12 +73,20 @@ const CT: ReadonlyMap<number, number> = new Map([
 ]);
 /** NFT_CT_SRC, NFT_CT_DST: as long as an address of the family. */
 const CT_ADDRESSES = [8, 9];
-/** NFT_CT_ID */
-const CT_KEYS = 24;
+/** Keys of a direction, which they need. */
+const CT_DIRECTED = [...CT_ADDRESSES, 11, 12, 19, 20, 21, 22];
+/** l3protocol, protocol, packets, bytes, avgpkt, zone: may name a direction. */
+const CT_MAY_DIRECT = [7, 10, 14, 15, 16, 17];
+/** nft_ct_set_init */
+const CT_WRITABLE: readonly number[] = [CtKey.mark, CtKey.secmark, CtKey.labels, CtKey.zone, CtKey.eventmask];
 
 /** Bytes that `ct` moves for a key (nft_ct_get_init). */
-export function ctLength(key: number, family: Family): number {
-  if (key > CT_KEYS) throw new Refusal("EOPNOTSUPP");
+export function ctLength(key: number, family: Family, isWritten: boolean, direction?: number): number {
+  const isKnown = isWritten ? CT_WRITABLE.includes(key) : key <= CtKey.id && key !== CtKey.eventmask;
+  if (!isKnown) throw new Refusal("EOPNOTSUPP");
+  const isDirected = CT_DIRECTED.includes(key);
+  const fits = direction === undefined ? !isDirected : isDirected || CT_MAY_DIRECT.includes(key);
+  if (!fits || (direction ?? 0) > CtDirection.reply) throw new Refusal("EINVAL");
   if (CT_ADDRESSES.includes(key)) return family === "ip" ? 4 : 16;
   return CT.get(key) ?? 4;
 }
@@ -81,6 +104,15 @@ const RT = [4, 4, 16, 2, 1];
 export function rtLength(key: number): number {
   if (key >= RT.length) throw new Refusal("EOPNOTSUPP");
   return RT[key];
+}
+
+/** daddr-ip4, daddr-ip6, saddr-ip4, saddr-ip6, reqid, spi */
+const XFRM = [4, 16, 4, 16, 4, 4];
+
+/** Size of the value that an xfrm expression loads. Throws if the key is unknown. */
+export function xfrmLength(key: number): number {
+  if (key < 1 || key > XFRM.length) throw new Refusal("EINVAL");
+  return XFRM[key - 1];
 }
 
 /** transparent, mark, wildcard, cgroupv2 */

@@ -1,4 +1,4 @@
-import { FibFlag, FibResult, NatType } from "../../../netlink/constants.js";
+import { FibFlag, FibResult, MetaKey, NatType, RtKey, XfrmDirection } from "../../../netlink/constants.js";
 import { Refusal, type ChainState, type Link, type TableState } from "../state.js";
 import type { Transaction } from "../transaction.js";
 import type { Expr } from "../../../netlink/kernel.js";
@@ -6,6 +6,8 @@ import type { Expr } from "../../../netlink/kernel.js";
 /** NFT_JUMP_STACK_SIZE: the maximum nesting of chains. It also ends the walk of a loop. */
 const JUMP_STACK = 16;
 const ALL_HOOKS = [0, 1, 2, 3, 4];
+const RECEIVING = [0, 1, 2];
+const SENDING = [2, 3, 4];
 
 interface Demand {
   /** The required chain type (nft_chain_validate_dependency). */
@@ -28,10 +30,21 @@ function demandOf(expr: Expr): Demand | undefined {
       return { hooks: [0] };
     case "socket":
       return { hooks: [0, 1, 3] };
+    case "synproxy":
+      return { hooks: [1, 2] };
+    case "osf":
+      return { hooks: RECEIVING };
+    case "xfrm":
+      return { hooks: expr.dir === XfrmDirection.in ? RECEIVING : SENDING };
+    case "rt":
+      return { hooks: expr.key === RtKey.tcpmss ? SENDING : ALL_HOOKS };
+    case "meta":
+      if (expr.sreg !== undefined) return expr.key === MetaKey.pkttype ? { hooks: [0] } : undefined;
+      if (expr.key === MetaKey.secpath) return { hooks: RECEIVING };
+      return expr.key === MetaKey.sdif || expr.key === MetaKey.sdifname ? { hooks: [1, 2] } : undefined;
     case "fib":
-      if (expr.result !== FibResult.addrtype) return { hooks: [0, 1, 2] };
-      if ((expr.flags & FibFlag.iif) !== 0) return { hooks: [0, 1, 2] };
-      if ((expr.flags & FibFlag.oif) !== 0) return { hooks: [2, 3, 4] };
+      if (expr.result !== FibResult.addrtype || (expr.flags & FibFlag.iif) !== 0) return { hooks: RECEIVING };
+      if ((expr.flags & FibFlag.oif) !== 0) return { hooks: SENDING };
       return { hooks: ALL_HOOKS };
     default:
       return undefined;

@@ -60,6 +60,9 @@ const COMPARED: readonly Expr["type"][] = [
   "opaque",
   "limit",
   "log",
+  "dup",
+  "fwd",
+  "synproxy",
 ];
 
 function isOfInterface(expr: Expr): boolean {

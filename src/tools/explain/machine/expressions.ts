@@ -75,11 +75,18 @@ const EVALUATIONS: Evaluations = {
   // Applies only to established connections.
   flow_offload: (_, { state }) => (state.direction === "original" ? "break" : "maybe"),
   // Reads an unknown header option. Writing one changes nothing that is decided here.
-  exthdr: ({ dreg, len }, rule) => (dreg === undefined ? "maybe" : rule.writeUnknown(dreg, len)),
+  exthdr: ({ dreg, len = 0 }, rule) => (dreg === undefined ? "maybe" : rule.writeUnknown(dreg, len)),
   rt: ({ dreg }, rule) => rule.writeUnknown(dreg, LONGEST),
   socket: ({ dreg }, rule) => rule.writeUnknown(dreg, LONGEST),
   queue: () => ({ verdict: "queue" }),
   tproxy: (_, rule) => rule.maybeGone(),
+  synproxy: (_, rule) => rule.maybeGone(),
+  dup: () => "next",
+  fwd: () => "unknown",
+  osf: ({ dreg }, rule) => rule.writeUnknown(dreg, LONGEST),
+  xfrm: ({ dreg }, rule) => rule.writeUnknown(dreg, LONGEST),
+  tunnel: ({ dreg }, rule) => rule.writeUnknown(dreg, LONGEST),
+  inner: (_, rule) => rule.writeUnknown(),
   opaque,
 };
 
@@ -300,12 +307,6 @@ async function opaque({ name, data }: Of<"opaque">, rule: RuleContext): Promise<
       return judged(await matches(extensionOf(data), rule.state, rule.world));
     case "target":
       return runTarget(extensionOf(data), rule);
-    case "dup":
-      return "next";
-    case "fwd":
-      return "unknown";
-    case "synproxy":
-      return rule.maybeGone();
     default:
       return rule.writeUnknown();
   }
