@@ -78,6 +78,10 @@ export type Expr =
       readonly op?: number;
       readonly mask?: Uint8Array;
       readonly xor?: Uint8Array;
+      /**
+       * Number of bits of a shift (4 bytes), or second operand of and, or and xor. The kernel's dumps have only 4 bytes of it, so use `mask` and
+       * `xor` for longer operands.
+       */
       readonly data?: Uint8Array;
     } & ExprBase)
   | ({

@@ -5,7 +5,7 @@
  * Each entry follows the expression's own dump function in net/netfilter/nft_*.c (Linux 6.18). The conformance suite compares it with a
  * real dump.
  */
-import { NatFlag, register, SocketKey } from "./constants.js";
+import { CtKey, HashType, NatFlag, register, SocketKey } from "./constants.js";
 import type { Expr } from "./kernel.js";
 
 type ExprOf<T extends Expr["type"]> = Extract<Expr, { type: T }>;
@@ -72,7 +72,8 @@ interface ProtoRange {
 /** Normalizes a range of ports: the upper register defaults to the lower one, and the kernel sets the flag. */
 function portRange<E extends ExprOf<"nat"> | ExprOf<"masq"> | ExprOf<"redir">>(expr: E, flag: number): E {
   const { regProtoMin, regProtoMax, flags }: ProtoRange = expr;
-  const range = regProtoMin === undefined ? {} : { regProtoMin, regProtoMax: regProtoMax ?? regProtoMin };
+  const range =
+    regProtoMin === undefined ? { regProtoMax: undefined } : { regProtoMin, regProtoMax: regProtoMax ?? regProtoMin };
   const all = (flags ?? 0) | (regProtoMin === undefined ? 0 : flag);
   return dropZero({ ...expr, ...range, flags: all }, "flags");
 }
@@ -86,7 +87,7 @@ const NORMALIZERS: Normalizers = {
       ? expr
       : { ...expr, csumType: expr.csumType ?? 0, csumOffset: expr.csumOffset ?? 0, csumFlags: expr.csumFlags ?? 0 },
   meta: same,
-  ct: same,
+  ct: (expr) => (expr.key === CtKey.l3protocol || expr.key === CtKey.protocol ? without(expr, "direction") : expr),
   cmp: same,
   range: same,
   bitwise: (expr) => ({ ...expr, op: expr.op ?? 0 }),
@@ -103,10 +104,10 @@ const NORMALIZERS: Normalizers = {
   log: (expr) => {
     if (expr.group !== undefined) return dropZero(expr, "qthreshold");
     // LOGLEVEL_WARNING
-    return dropZero({ ...expr, level: expr.level ?? 4 }, "flags");
+    return dropZero({ ...without(expr, "snaplen", "qthreshold"), level: expr.level ?? 4 }, "flags");
   },
   nat: (expr) => {
-    if (expr.regAddrMin === undefined) return portRange(expr, NatFlag.protoSpecified);
+    if (expr.regAddrMin === undefined) return portRange(without(expr, "regAddrMax"), NatFlag.protoSpecified);
     const flags = (expr.flags ?? 0) | NatFlag.mapIps;
     return portRange({ ...expr, regAddrMax: expr.regAddrMax ?? expr.regAddrMin, flags }, NatFlag.protoSpecified);
   },
@@ -116,7 +117,10 @@ const NORMALIZERS: Normalizers = {
   notrack: same,
   fib: same,
   numgen: (expr) => ({ ...expr, offset: expr.offset ?? 0 }),
-  hash: (expr) => dropZero({ ...expr, hashType: expr.hashType ?? 0 }, "offset"),
+  hash: (expr) => {
+    const used = expr.hashType === HashType.sym ? without(expr, "sreg", "len", "seed") : expr;
+    return dropZero({ ...used, hashType: expr.hashType ?? 0 }, "offset");
+  },
   dynset: (expr) => {
     const base = { ...without(expr, "setId"), flags: expr.flags ?? 0, timeout: expr.timeout ?? 0n };
     return expr.exprs === undefined ? base : { ...base, exprs: expr.exprs.map(normalizeExpr) };
@@ -138,7 +142,7 @@ const NORMALIZERS: Normalizers = {
   last: (expr) => without(expr, "set", "msecs"),
   flow_offload: same,
   dup: same,
-  fwd: same,
+  fwd: (expr) => (expr.sregAddr === undefined ? without(expr, "nfproto") : expr),
   synproxy: (expr) => ({ ...expr, mss: expr.mss ?? 0, wscale: expr.wscale ?? 0, flags: expr.flags ?? 0 }),
   osf: (expr) => ({ ...expr, ttl: expr.ttl ?? 0, flags: expr.flags ?? 0 }),
   xfrm: (expr) => ({ ...expr, spnum: expr.spnum ?? 0 }),
