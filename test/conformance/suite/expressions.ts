@@ -664,15 +664,6 @@ const REFUSED: Case[] = [
     len: 1,
     op: ExthdrOp.ipv4,
   }),
-  refused("presence of an option, of more than a byte", "EINVAL", "c", {
-    type: "exthdr",
-    dreg: 1,
-    hdrType: TcpOption.mss,
-    offset: 0,
-    len: 2,
-    flags: 1,
-    op: ExthdrOp.tcpopt,
-  }),
   refused("a shift by 32", "EINVAL", "c", mark, {
     type: "bitwise",
     sreg: 1,
