@@ -67,12 +67,18 @@ const COUNTER: readonly Expr[] = [{ type: "counter" }];
 
 /** Returns the definition with which to create the set. `size` is the resolved bound. */
 export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
-  // nft knows the byte order of each field in a concatenation from its type. For a single field, it needs the byte order as user data.
+  // nft knows the byte order of each field in a concatenation from its type. For a single field, it needs the byte order as user data. It counts
+  // names of interfaces among the fields in host order: without the entry, it lists them as "". `serves` ignores the entry, because a set without
+  // it works, and to create it again would cost its counters.
   const userdata = setUserdata(
     spec.comment,
     (["key", "data"] as const).filter((part) => {
       const fields = spec[part];
-      return Array.isArray(fields) && fields.length === 1 && FIELD_TYPES[fields[0] as FieldType].hostOrder;
+      return (
+        Array.isArray(fields) &&
+        fields.length === 1 &&
+        (fields[0] === "ifname" || FIELD_TYPES[fields[0] as FieldType].hostOrder)
+      );
     }),
   );
   return {
