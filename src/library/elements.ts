@@ -1,8 +1,7 @@
 /** Elements of sets and maps, in readable form. Packed bytes are used unchanged, as a fast path. */
 import type { Verdict } from "../netlink/kernel.js";
 import type { FieldType, ListedElements } from "../table/table-exports.js";
-import { parseRange, rangeText } from "../base/ip-ranges.js";
-import { rangeKey, rangeOfKey } from "../table/rules/intervals.js";
+import { CATCH_ALL } from "../table/elements/rows.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";
 import type { DynamicMap, DynamicSet } from "./filled-sets.js";
 import {
@@ -11,11 +10,11 @@ import {
   type Counted,
   type ElementOptions,
   type MapEntry,
-  type NetworkEntry,
   type SetEntry,
   type SetFate,
   type SetSpec,
 } from "./set-spec.js";
+import { type FieldsRange, RangeCodec } from "./range-codec.js";
 import { parseVerdict, verdictText, type VerdictText } from "./verdicts.js";
 
 type Flag<Spec, Name extends keyof SetSpec> = Name extends keyof Spec
@@ -29,8 +28,15 @@ type Flag<Spec, Name extends keyof SetSpec> = Name extends keyof Spec
 /** The return type of `Table.set` for a specification: a union if the specification's type does not determine one. */
 export type ElementsOf<Spec extends SetSpec> = OfInterval<Flag<Spec, "interval">, Spec>;
 type OfInterval<Interval, Spec extends SetSpec> = Interval extends true
-  ? NetworkSet
+  ? OfRanges<DataOf<Spec>, Spec["key"]>
   : OfDynamic<Flag<Spec, "dynamic">, Spec>;
+type OfRanges<Data, Key extends readonly FieldType[]> = Data extends "verdict"
+  ? VerdictMap<Key, FieldsRange<Key>>
+  : Data extends readonly FieldType[]
+    ? DataMap<Key, Data, FieldsRange<Key>>
+    : Key extends readonly ["ipv4_addr"] | readonly ["ipv6_addr"]
+      ? NetworkSet
+      : RangeSet<Key>;
 type OfDynamic<Dynamic, Spec extends SetSpec> = Dynamic extends true
   ? OfFilled<DataOf<Spec>, Spec>
   : OfData<DataOf<Spec>, Spec>;
@@ -50,17 +56,24 @@ function living(elements: ListedElements, fate: SetFate): ListedElements {
   return elements;
 }
 
-/** The common part of sets and maps. In keys that are bytes, every field of a concatenation is padded to 4 bytes. */
-abstract class Keyed<Key extends readonly FieldType[]> {
+/** A readable key, "*", or packed bytes. */
+type KeyIn<Value> = Value | "*" | Uint8Array;
+
+/**
+ * The common part of sets and maps. In keys that are bytes, every field of a concatenation is padded to 4 bytes. The key "*" is the catch-all element, which
+ * matches if no other element does (Linux 5.13).
+ */
+abstract class Keyed<Key extends readonly FieldType[], Value> {
   readonly #elements: ListedElements;
   readonly #fate: SetFate;
-  readonly #keys: FieldCodec;
+  readonly #keys: FieldCodec | RangeCodec;
 
   /** @internal */
   constructor(elements: ListedElements, fate: SetFate) {
     this.#elements = elements;
     this.#fate = fate;
-    this.#keys = new FieldCodec(`set ${elements.spec.set}, key`, elements.spec.key);
+    const { set, key, interval } = elements.spec;
+    this.#keys = new (interval === true ? RangeCodec : FieldCodec)(`set ${set}, key`, key);
   }
 
   /** @internal */
@@ -68,24 +81,25 @@ abstract class Keyed<Key extends readonly FieldType[]> {
     return living(this.#elements, this.#fate);
   }
 
-  /** Number of desired elements. */
+  /** Number of desired elements, without "*". */
   get size(): number {
-    return this.elements.size;
+    const { elements } = this;
+    return elements.size - (elements.has(CATCH_ALL) ? 1 : 0);
   }
 
-  has(key: FieldsValue<Key> | Uint8Array): boolean {
+  has(key: KeyIn<Value>): boolean {
     return this.elements.has(this.packKey(key));
   }
 
-  /** Returns the keys of all desired elements, in no particular order. */
-  keys(): FieldsValue<Key>[] {
-    const keys: FieldsValue<Key>[] = [];
-    this.elements.forEach((key) => void keys.push(this.unpackKey(key)));
+  /** Returns the keys of all desired elements except "*", in no particular order. */
+  keys(): Value[] {
+    const keys: Value[] = [];
+    this.forEachKeyed((key) => void keys.push(this.unpackKey(key)));
     return keys;
   }
 
   /** Removes the element with the next apply. Returns false if it was not desired. */
-  delete(key: FieldsValue<Key> | Uint8Array): boolean {
+  delete(key: KeyIn<Value>): boolean {
     return this.elements.delete(this.packKey(key));
   }
 
@@ -97,7 +111,7 @@ abstract class Keyed<Key extends readonly FieldType[]> {
    * Returns the packets and bytes that matched the element, as of the last `Table.readCounters()`. Needs a set with `counters`. Returns undefined
    * if the element is not desired.
    */
-  counted(key: FieldsValue<Key> | Uint8Array): Counted | undefined {
+  counted(key: KeyIn<Value>): Counted | undefined {
     const bytes = this.packKey(key);
     const { set, counters } = this.elements.spec;
     if (counters === undefined) throw new FieldError(`set ${set}`, "a set with counters", "no counters");
@@ -106,16 +120,41 @@ abstract class Keyed<Key extends readonly FieldType[]> {
 
   /** @internal */
   protected packKey(key: unknown): Uint8Array {
-    return this.#keys.pack(key);
+    return key === "*" ? CATCH_ALL : this.#keys.pack(key);
   }
 
   /** @internal */
-  protected unpackKey(key: Uint8Array): FieldsValue<Key> {
-    return this.#keys.unpack(key) as FieldsValue<Key>;
+  protected unpackKey(key: Uint8Array): Value {
+    return (key.length === 0 ? "*" : this.#keys.unpack(key)) as Value;
   }
 
   /** @internal */
-  protected entryOf(key: Uint8Array): SetEntry<Key> {
+  protected forEachKeyed(visit: (key: Uint8Array, data: Uint8Array) => void): void {
+    this.elements.forEach((key, data) => {
+      if (key.length > 0) visit(key, data);
+    });
+  }
+
+  /** @internal */
+  protected write(key: KeyIn<Value>, data: Uint8Array | undefined, options: ElementOptions | undefined): boolean {
+    const { elements } = this;
+    const { timeoutMs, comment } = checkedOptions(elements.spec, options);
+    return this.unlessOverlap(key, () => elements.put(this.packKey(key), data, timeoutMs, comment));
+  }
+
+  /** @internal */
+  protected unlessOverlap<T>(given: unknown, action: () => T): T {
+    const { set, interval } = this.elements.spec;
+    try {
+      return action();
+    } catch (error) {
+      if (!(error instanceof RangeError) || interval !== true) throw error;
+      throw new FieldError(`set ${set}, key`, `ranges that do not overlap (${error.message})`, given);
+    }
+  }
+
+  /** @internal */
+  protected entryOf(key: Uint8Array): SetEntry<Key, Value> {
     const { elements } = this;
     const [timeoutMs, leftMs] = elements.times(key);
     const comment = elements.comment(key);
@@ -129,42 +168,68 @@ abstract class Keyed<Key extends readonly FieldType[]> {
 }
 
 /** A set, which has only keys. */
-export class PlainSet<Key extends readonly FieldType[] = readonly FieldType[]> extends Keyed<Key> {
+export class PlainSet<Key extends readonly FieldType[] = readonly FieldType[], Value = FieldsValue<Key>> extends Keyed<
+  Key,
+  Value
+> {
   /** Adds the element with the next apply. Returns false if it was already desired. Throws FieldError. */
-  put(key: FieldsValue<Key> | Uint8Array, options?: ElementOptions): boolean {
-    const { timeoutMs, comment } = checkedOptions(this.elements.spec, options);
-    return this.elements.put(this.packKey(key), undefined, timeoutMs, comment);
+  put(key: KeyIn<Value>, options?: ElementOptions): boolean {
+    return this.write(key, undefined, options);
   }
 
   /** Returns the desired element, or undefined if it is not desired. */
-  get(key: FieldsValue<Key> | Uint8Array): SetEntry<Key> | undefined {
+  get(key: KeyIn<Value>): SetEntry<Key, Value> | undefined {
     const bytes = this.packKey(key);
     return this.elements.has(bytes) ? this.entryOf(bytes) : undefined;
   }
 
-  /** Returns all desired elements, in no particular order. Their `counted` is as of the last `Table.readCounters()`. */
-  entries(): SetEntry<Key>[] {
-    const entries: SetEntry<Key>[] = [];
-    this.elements.forEach((key) => void entries.push(this.entryOf(key)));
+  /** Returns all desired elements except "*", in no particular order. Their `counted` is as of the last `Table.readCounters()`. */
+  entries(): SetEntry<Key, Value>[] {
+    const entries: SetEntry<Key, Value>[] = [];
+    this.forEachKeyed((key) => void entries.push(this.entryOf(key)));
     return entries;
   }
 }
 
+/** A set of ranges (`interval: true`). Ranges must not overlap, but `replace` merges those of a set with one field. */
+export class RangeSet<
+  Key extends readonly FieldType[] = readonly FieldType[],
+  Value = FieldsRange<Key>,
+> extends PlainSet<Key, Value> {
+  /** Replaces the content by these ranges. Ranges of one field that overlap or touch are merged. In a set with timeouts, all times start again. Throws FieldError. */
+  replace(ranges: readonly KeyIn<Value>[]): void {
+    const { elements } = this;
+    const { set, key } = elements.spec;
+    if (!Array.isArray(ranges)) throw new FieldError(`set ${set}, key (${key.join(" . ")})`, "a list", ranges);
+    const keys = ranges.map((range) => this.packKey(range));
+    this.unlessOverlap(ranges, () => elements.replaceRanges(keys));
+  }
+}
+
+/** A set of networks. A network is "192.0.2.0/24", an address or a range "192.0.2.1-192.0.2.9". */
+export class NetworkSet extends RangeSet<readonly FieldType[], string> {
+  /** Returns the desired networks, with other ranges as FROM-TO. `replace` accepts them. Without timeouts, networks that touch are merged. */
+  networks(): readonly string[] {
+    const { spec } = this.elements;
+    return spec.timeoutMs === undefined ? this.elements.nets() : this.keys();
+  }
+}
+
 /** The common part of maps. */
-abstract class Mapped<Key extends readonly FieldType[], Data> extends Keyed<Key> {
+abstract class Mapped<Key extends readonly FieldType[], Data, Value> extends Keyed<Key, Value> {
   /** @internal */
   protected abstract unpackData(data: Uint8Array): Data;
 
   /** Returns the key's desired value, with protocols and classes as numbers, or undefined if the key is not desired. */
-  get(key: FieldsValue<Key> | Uint8Array): Data | undefined {
+  get(key: KeyIn<Value>): Data | undefined {
     const data = this.elements.get(this.packKey(key));
     return data === undefined ? undefined : this.unpackData(data);
   }
 
-  /** Returns all desired elements, in no particular order. Their `counted` is as of the last `Table.readCounters()`. */
-  entries(): MapEntry<Key, Data>[] {
-    const entries: MapEntry<Key, Data>[] = [];
-    this.elements.forEach((key, data) => void entries.push({ ...this.entryOf(key), data: this.unpackData(data) }));
+  /** Returns all desired elements except "*", in no particular order. Their `counted` is as of the last `Table.readCounters()`. */
+  entries(): MapEntry<Key, Data, Value>[] {
+    const entries: MapEntry<Key, Data, Value>[] = [];
+    this.forEachKeyed((key, data) => void entries.push({ ...this.entryOf(key), data: this.unpackData(data) }));
     return entries;
   }
 }
@@ -173,7 +238,8 @@ abstract class Mapped<Key extends readonly FieldType[], Data> extends Keyed<Key>
 export class DataMap<
   Key extends readonly FieldType[] = readonly FieldType[],
   Data extends readonly FieldType[] = readonly FieldType[],
-> extends Mapped<Key, FieldsValue<Data>> {
+  Value = FieldsValue<Key>,
+> extends Mapped<Key, FieldsValue<Data>, Value> {
   readonly #data: FieldCodec;
 
   /** @internal */
@@ -183,9 +249,8 @@ export class DataMap<
   }
 
   /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
-  put(key: FieldsValue<Key> | Uint8Array, data: FieldsValue<Data> | Uint8Array, options?: ElementOptions): boolean {
-    const { timeoutMs, comment } = checkedOptions(this.elements.spec, options);
-    return this.elements.put(this.packKey(key), this.#data.pack(data), timeoutMs, comment);
+  put(key: KeyIn<Value>, data: FieldsValue<Data> | Uint8Array, options?: ElementOptions): boolean {
+    return this.write(key, this.#data.pack(data), options);
   }
 
   /** @internal */
@@ -200,7 +265,10 @@ export interface VerdictNumbers {
 }
 
 /** A map from keys to verdicts. */
-export class VerdictMap<Key extends readonly FieldType[] = readonly FieldType[]> extends Mapped<Key, VerdictText> {
+export class VerdictMap<
+  Key extends readonly FieldType[] = readonly FieldType[],
+  Value = FieldsValue<Key>,
+> extends Mapped<Key, VerdictText, Value> {
   readonly #numbers: VerdictNumbers;
   readonly #data = new Uint32Array(1);
 
@@ -211,139 +279,13 @@ export class VerdictMap<Key extends readonly FieldType[] = readonly FieldType[]>
   }
 
   /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
-  put(key: FieldsValue<Key> | Uint8Array, verdict: VerdictText, options?: ElementOptions): boolean {
-    const bytes = this.packKey(key);
-    const { timeoutMs, comment } = checkedOptions(this.elements.spec, options);
+  put(key: KeyIn<Value>, verdict: VerdictText, options?: ElementOptions): boolean {
     this.#data[0] = this.#numbers.id(parseVerdict(`map ${this.elements.spec.set}, data`, verdict));
-    return this.elements.put(bytes, new Uint8Array(this.#data.buffer), timeoutMs, comment);
+    return this.write(key, new Uint8Array(this.#data.buffer), options);
   }
 
   /** @internal */
   protected override unpackData(data: Uint8Array): VerdictText {
     return verdictText(this.#numbers.verdict(new Uint32Array(data.slice().buffer)[0]));
-  }
-}
-
-/** A set of networks (`interval: true`). A network is "192.0.2.0/24", an address or a range "192.0.2.1-192.0.2.9". */
-export class NetworkSet {
-  readonly #own: ListedElements;
-  readonly #fate: SetFate;
-
-  /** @internal */
-  constructor(elements: ListedElements, fate: SetFate) {
-    this.#own = elements;
-    this.#fate = fate;
-  }
-
-  get #elements(): ListedElements {
-    return living(this.#own, this.#fate);
-  }
-
-  /** Number of ranges, after overlapping networks are merged. */
-  get size(): number {
-    return this.#elements.size;
-  }
-
-  /** Replaces the content by these networks. In a set with timeouts, all times start again. Throws FieldError. */
-  replace(networks: readonly string[]): void {
-    const where = this.#where;
-    if (!Array.isArray(networks)) throw new FieldError(where, "a list of networks and addresses", networks);
-    for (const [index, network] of networks.entries())
-      if (typeof network !== "string") throw new FieldError(`${where}[${index}]`, "a network or an address", network);
-    this.#orFieldError("networks and addresses", networks, () => this.#elements.replaceNets(networks));
-  }
-
-  /**
-   * Sets with `timeoutMs` only: adds the network with the next apply. Returns false if it was already desired. Throws FieldError, also if it overlaps another
-   * network of the set.
-   */
-  put(network: string, options?: ElementOptions): boolean {
-    const { timeoutMs, comment } = checkedOptions(this.#timed.spec, options);
-    const key = this.#key(network);
-    return this.#orFieldError("a network that overlaps no other", network, () =>
-      this.#timed.put(key, undefined, timeoutMs, comment),
-    );
-  }
-
-  /** Sets with `timeoutMs` only: removes the network with the next apply. Returns false if it was not desired. */
-  delete(network: string): boolean {
-    return this.#timed.delete(this.#key(network));
-  }
-
-  /** Whether exactly this network is desired. */
-  has(network: string): boolean {
-    return this.#elements.has(this.#key(network));
-  }
-
-  /** Returns the desired network, or undefined if exactly this network is not desired. */
-  get(network: string): NetworkEntry | undefined {
-    const key = this.#key(network);
-    return this.#elements.has(key) ? this.#entryOf(key) : undefined;
-  }
-
-  /** Returns all desired networks, in no particular order. */
-  entries(): NetworkEntry[] {
-    const entries: NetworkEntry[] = [];
-    this.#elements.forEach((key) => void entries.push(this.#entryOf(key)));
-    return entries;
-  }
-
-  /**
-   * Returns the desired networks, with other ranges as FROM-TO. `replace` accepts them. Without timeouts, networks that touch are merged.
-   */
-  networks(): readonly string[] {
-    const { spec } = this.#elements;
-    return spec.timeoutMs === undefined ? this.#elements.nets() : this.entries().map(({ key }) => key);
-  }
-
-  /** Like `networks()`, as in other sets. */
-  keys(): readonly string[] {
-    return this.networks();
-  }
-
-  clear(): void {
-    this.#elements.replaceNets([]);
-  }
-
-  get #timed(): ListedElements {
-    const elements = this.#elements;
-    const { set, timeoutMs } = elements.spec;
-    if (timeoutMs !== undefined) return elements;
-    throw new FieldError(`set ${set}`, "a set with timeoutMs; without, call replace()", "no timeoutMs");
-  }
-
-  get #where(): string {
-    const { set, key } = this.#elements.spec;
-    return `set ${set}, key (${key[0]})`;
-  }
-
-  #key(network: string): Uint8Array {
-    const { keyLen, spec } = this.#elements;
-    return this.#orFieldError("a network or an address", network, () => {
-      if (typeof network !== "string") throw new RangeError("not a text");
-      const { version, ...range } = parseRange(network);
-      if (version !== (keyLen === 8 ? 4 : 6)) throw new RangeError(`not of type ${spec.key[0]}`);
-      return rangeKey(range, keyLen / 2);
-    });
-  }
-
-  #entryOf(key: Uint8Array): NetworkEntry {
-    const [timeoutMs, leftMs] = this.#elements.times(key);
-    const comment = this.#elements.comment(key);
-    return {
-      key: rangeText(rangeOfKey(key), key.length / 2),
-      ...(timeoutMs > 0 && { timeoutMs, leftMs }),
-      ...(comment !== undefined && { comment }),
-    };
-  }
-
-  #orFieldError<T>(expected: string, given: unknown, action: () => T): T {
-    try {
-      return action();
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      const type = this.#elements.spec.key[0];
-      throw new FieldError(this.#where, `${expected} of ${type} (${error.message})`, given);
-    }
   }
 }

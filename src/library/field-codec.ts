@@ -37,14 +37,14 @@ export type FieldsValue<Fields extends readonly FieldType[]> = Fields extends re
   ? FieldValues[Only]
   : { readonly [Index in keyof Fields]: FieldValues[Fields[Index]] };
 
-const EXPECTED: Readonly<Record<FieldType, string>> = {
+export const EXPECTED: Readonly<Record<FieldType, string>> = {
   ipv4_addr: 'an IPv4 address ("192.0.2.1")',
   ipv6_addr: 'an IPv6 address ("2001:db8::1")',
   inet_proto: 'a protocol ("tcp", or a number from 0 to 255)',
   inet_service: "a port from 0 to 65535",
   mark: "a mark from 0 to 4294967295",
   classid: 'a class ("15:3", or a number from 0 to 4294967295)',
-  ifname: "an interface's name of 1 to 15 bytes, without *: a set holds no prefixes",
+  ifname: "an interface's name of 1 to 15 bytes, without * (prefixes need a set with interval: true)",
   index: "an index from 0 to 4294967295",
 };
 
@@ -155,7 +155,7 @@ export class FieldCodec {
 }
 
 /** In a concatenation, every field starts at a multiple of 4 bytes. */
-function widthOf(field: FieldType): number {
+export function widthOf(field: FieldType): number {
   return Math.ceil(FIELD_TYPES[field].bytes / 4) * 4;
 }
 

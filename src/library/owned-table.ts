@@ -12,7 +12,7 @@ import {
   type WatchedTable,
   type WatchOptions,
 } from "../table/table-exports.js";
-import { DataMap, type ElementsOf, NetworkSet, PlainSet, VerdictMap } from "./elements.js";
+import { DataMap, type ElementsOf, NetworkSet, PlainSet, RangeSet, VerdictMap } from "./elements.js";
 import { DynamicMap, DynamicSet, type ElementChange, type FilledSet } from "./filled-sets.js";
 import type { SetFate, SetSpec } from "./set-spec.js";
 import {
@@ -228,17 +228,15 @@ export class Table {
     this.#engine.close();
   }
 
-  #elementsOf(
-    spec: SetSpec,
-    elements: ListedElements,
-    fate: SetFate,
-  ): DataMap | DynamicMap | DynamicSet | NetworkSet | PlainSet | VerdictMap {
-    if (spec.interval === true) return new NetworkSet(elements, fate);
+  #elementsOf(spec: SetSpec, elements: ListedElements, fate: SetFate): object {
     if (spec.dynamic === true) {
       const filled = this.#filledSet(spec, fate);
       return Array.isArray(spec.data) ? new DynamicMap(filled) : new DynamicSet(filled);
     }
-    if (spec.data === undefined) return new PlainSet(elements, fate);
+    if (spec.data === undefined) {
+      if (spec.interval !== true) return new PlainSet(elements, fate);
+      return new (spec.key.length === 1 && spec.key[0].endsWith("_addr") ? NetworkSet : RangeSet)(elements, fate);
+    }
     if (spec.data !== "verdict") return new DataMap(elements, fate);
     return new VerdictMap(elements, fate, {
       id: (verdict) => {

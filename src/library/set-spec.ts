@@ -13,8 +13,8 @@ export interface SetSpec extends Omit<FullSetSpec, "deferUndesired"> {
 }
 
 /** One element of a set. Protocols and classes are numbers. */
-export interface SetEntry<Key extends readonly FieldType[] = readonly FieldType[]> {
-  readonly key: FieldsValue<Key>;
+export interface SetEntry<Key extends readonly FieldType[] = readonly FieldType[], Value = FieldsValue<Key>> {
+  readonly key: Value;
   /** The element's timeout. Absent if it does not expire. */
   readonly timeoutMs?: number;
   /** Time until it expires. Absent if it does not expire. */
@@ -25,15 +25,14 @@ export interface SetEntry<Key extends readonly FieldType[] = readonly FieldType[
 }
 
 /** One network of a set of networks, such as "192.0.2.0/24". */
-export interface NetworkEntry extends Omit<SetEntry, "key" | "counted"> {
-  readonly key: string;
-}
+export type NetworkEntry = SetEntry<readonly FieldType[], string>;
 
 /** One element of a map. */
 export interface MapEntry<
   Key extends readonly FieldType[] = readonly FieldType[],
   Data = FieldsValue<readonly FieldType[]>,
-> extends SetEntry<Key> {
+  Value = FieldsValue<Key>,
+> extends SetEntry<Key, Value> {
   readonly data: Data;
 }
 

@@ -35,9 +35,10 @@ export type {
   TcpFlagName,
   WatchOptions,
 } from "../table/table-exports.js";
-export { DataMap, NetworkSet, PlainSet, VerdictMap, type ElementsOf } from "./elements.js";
+export { DataMap, NetworkSet, PlainSet, RangeSet, VerdictMap, type ElementsOf } from "./elements.js";
 export { DynamicMap, DynamicSet } from "./filled-sets.js";
 export type { Counted, ElementOptions, MapEntry, NetworkEntry, SetEntry, SetSpec } from "./set-spec.js";
+export type { FieldRange, FieldsRange } from "./range-codec.js";
 export { FieldError, type FieldsValue, type FieldValues, type Protocol, type ProtocolName } from "./field-codec.js";
 export {
   Table,

@@ -1,10 +1,10 @@
 /** Converts rows to the element batches of the kernel interface and back: packs changes, reads dumps. */
 import { inSlices } from "../../base/time-slice.js";
-import { ElementFlag } from "../../netlink/constants.js";
 import { batchLayout } from "../../netlink/element-batch.js";
 import type { ElementBatch, ElementExtra, Verdict } from "../../netlink/kernel.js";
-import { rangeElements, rangeOfKey } from "../rules/intervals.js";
+import { startsAndEnds, withCatchAll } from "../rules/intervals.js";
 import { commentData } from "../rules/names-and-comments.js";
+import type { RowForm } from "../rules/schema.js";
 import { wordsFor, writeU64 } from "./bytes.js";
 import { DATA, RowList } from "./packed-map.js";
 import type { Rows } from "./rows.js";
@@ -53,6 +53,8 @@ export class BatchWriter {
   readonly #stride: number;
   #deletes = new Int32Array(16);
   #carry: RowList | undefined;
+  /** The index of the catch-all element, or -1. */
+  readonly #catchAll = { add: -1, delete: -1 };
   #time: readonly [timeoutMs: number, leftMs: number] = [0, 0];
   #comment: string | undefined;
   readonly #extras: ElementExtra[] = [];
@@ -80,6 +82,7 @@ export class BatchWriter {
       this.#extras.push({ record: this.addRows.length, userdata: commentData(this.#comment)! });
       this.#comment = undefined;
     }
+    if (row === this.rows.unkeyed) this.#catchAll.add = this.addRows.length;
     this.addRows.push(row);
     let column = to + keyWords + dataWords;
     if (this.columns.timeouts) {
@@ -119,20 +122,25 @@ export class BatchWriter {
     const { keyWords } = this.rows;
     const to = this.deleteRows.length * keyWords;
     this.#deletes = roomFor(this.#deletes, to + keyWords);
+    if (row === this.rows.unkeyed) this.#catchAll.delete = this.deleteRows.length;
     this.deleteRows.push(row);
     this.rows.copyKey(row, this.#deletes, to);
   }
 
-  /** @param ranges keys are ranges: the first and the last value. */
-  finish(full: boolean, ranges: boolean): PackedChange {
+  finish(full: boolean, form: RowForm): PackedChange {
     const { addRows, deleteRows, deferredRows, otherRows } = this;
     const { keyLen, dataLen } = this.rows;
-    const batch = (words: Int32Array<ArrayBuffer>, shape: Shape): ElementBatch => {
-      const bytes = unpadded(words, shape);
-      if (!ranges) return { ...shape, bytes };
-      if (shape.timeouts === true) return timedRanges(bytes, shape);
-      const keys = Array.from({ length: shape.count }, (_, i) => bytes.subarray(i * keyLen, (i + 1) * keyLen));
-      return rangeElements(keys.map(rangeOfKey), keyLen / 2);
+    // The kernel has no key by which to read the catch-all element, so its count starts from the last reading.
+    let carry = this.#carry?.rows.subarray(0, this.#carry.length).filter((index) => index !== this.#catchAll.add);
+    const batch = (words: Int32Array<ArrayBuffer>, shape: Shape, catchAll: number): ElementBatch => {
+      const packed = { ...shape, bytes: unpadded(words, shape) };
+      if (form === "starts and ends") {
+        const { batch: elements, starts } = startsAndEnds(packed, catchAll);
+        if (shape === adds) carry = carry?.map((index) => starts[index]);
+        return elements;
+      }
+      const elements = form === "ranges" ? { ...packed, keyLen: keyLen / 2, keyEnd: true } : packed;
+      return catchAll < 0 ? elements : withCatchAll(elements, catchAll);
     };
     const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
     const counters = this.columns.counters ? { counters: true } : {};
@@ -142,9 +150,9 @@ export class BatchWriter {
     const deletes = { count: deleteRows.length, keyLen, dataLen: 0 };
     return {
       full,
-      adds: adds.count > 0 ? batch(this.#adds, adds) : undefined,
-      deletes: deletes.count > 0 ? batch(this.#deletes, deletes) : undefined,
-      carry: this.#carry?.rows.subarray(0, this.#carry.length),
+      adds: adds.count > 0 ? batch(this.#adds, adds, this.#catchAll.add) : undefined,
+      deletes: deletes.count > 0 ? batch(this.#deletes, deletes, this.#catchAll.delete) : undefined,
+      carry,
       addRows,
       deleteRows,
       deferredRows,
@@ -158,36 +166,6 @@ export class BatchWriter {
     this.#numbers.set(id, this.#used.length);
     return this.#used.push(this.verdicts.get(id)) - 1;
   }
-}
-
-/** Returns the starts and ends of ranges with their times, which only a start has. */
-function timedRanges(bytes: Uint8Array, { count, keyLen, extras = [] }: Shape): ElementBatch {
-  const width = keyLen / 2;
-  const from = keyLen + TIME_WORDS * 4;
-  const plain = width + 4;
-  const records: Uint8Array[] = [];
-  const starts: number[] = [];
-  for (let i = 0; i < count; i++) {
-    const range = rangeElements([rangeOfKey(bytes.subarray(i * from, i * from + keyLen))], width);
-    starts.push(records.length);
-    for (let end = 0; end < range.count; end++) {
-      const record = new Uint8Array(plain + TIME_WORDS * 4);
-      record.set(range.bytes.subarray(end * plain, (end + 1) * plain));
-      if (end === 0) record.set(bytes.subarray(i * from + keyLen, (i + 1) * from), plain);
-      records.push(record);
-    }
-  }
-  const moved = extras.map((extra) => ({ ...extra, record: starts[extra.record] }));
-  return {
-    count: records.length,
-    keyLen: width,
-    dataLen: 0,
-    flags: true,
-    timeouts: true,
-    expirations: true,
-    ...(moved.length > 0 && { extras: moved }),
-    bytes: Uint8Array.from(Buffer.concat(records)),
-  };
 }
 
 function roomFor(buffer: Int32Array<ArrayBuffer>, length: number): Int32Array<ArrayBuffer> {
@@ -229,40 +207,36 @@ export function columnWord(batch: ElementBatch, column: Column): number {
   return at < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen) + (at - keyLen - dataLen) / 4;
 }
 
-/** Visits every element of a dump except catch-all elements. Returns false if there is one. Yields to the event loop now and then. */
+/** Visits every element of a dump, also a catch-all, whose key means nothing. Yields to the event loop now and then. */
 export async function eachRecord(
   batch: ElementBatch,
   numberOf: (verdict: Verdict) => number,
   visit: RecordVisitor,
-): Promise<boolean> {
-  const { stride, dataAt, flagsAt, words } = wordsOf(batch);
+): Promise<void> {
+  const { stride, dataAt, words } = wordsOf(batch);
   const numbers = batch.verdicts?.map(numberOf);
   const verdict = new Int32Array(1);
-  let complete = true;
   await inSlices(batch.count, (from, to) => {
     for (let i = from; i < to; i++) {
       const at = i * stride;
-      if (flagsAt >= 0 && (words[at + flagsAt] & ElementFlag.catchall) !== 0) complete = false;
-      else if (numbers === undefined) visit(words, at, words, at + dataAt, i);
+      if (numbers === undefined) visit(words, at, words, at + dataAt, i);
       else {
         verdict[0] = numbers[words[at + dataAt]];
         visit(words, at, verdict, 0, i);
       }
     }
   });
-  return complete;
 }
 
 /** Returns the records as words. Keys or data of 1 or 2 bytes are padded first. */
-function wordsOf(batch: ElementBatch): { words: Int32Array; stride: number; dataAt: number; flagsAt: number } {
+function wordsOf(batch: ElementBatch): { words: Int32Array; stride: number; dataAt: number } {
   const { keyLen, dataLen, count } = batch;
   const layout = batchLayout(batch);
   if ((keyLen | dataLen) % 4 === 0) {
     const aligned = batch.bytes.byteOffset % 4 === 0 ? batch.bytes : new Uint8Array(batch.bytes);
     const words = new Int32Array(aligned.buffer, aligned.byteOffset, aligned.length >>> 2);
-    return { words, stride: layout.stride / 4, dataAt: Math.max(0, layout.data >> 2), flagsAt: layout.flags >> 2 };
+    return { words, stride: layout.stride / 4, dataAt: Math.max(0, layout.data >> 2) };
   }
-  const flagsAt = layout.flags < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen);
   // The flags and the columns after them are whole words.
   const tail = layout.stride - keyLen - dataLen;
   const stride = wordsFor(keyLen) + wordsFor(dataLen) + tail / 4;
@@ -275,5 +249,5 @@ function wordsOf(batch: ElementBatch): { words: Int32Array; stride: number; data
     if (dataLen > 0) bytes.set(record.subarray(layout.data, layout.data + dataLen), to + wordsFor(keyLen) * 4);
     bytes.set(record.subarray(layout.stride - tail), to + (wordsFor(keyLen) + wordsFor(dataLen)) * 4);
   }
-  return { words, stride, dataAt: wordsFor(keyLen), flagsAt };
+  return { words, stride, dataAt: wordsFor(keyLen) };
 }

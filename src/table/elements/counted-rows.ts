@@ -3,6 +3,7 @@
  * replaced, and writes the new one with that count. Packets between this read and the commit are not counted.
  */
 import type { ElementBatch } from "../../netlink/kernel.js";
+import { catchAllIn } from "../rules/intervals.js";
 import { type BatchWriter, columnWord, eachRecord, type PackedChange } from "./batch-writer.js";
 import { readU64 } from "./bytes.js";
 import type { ElementSet } from "../rules/rule.js";
@@ -26,18 +27,18 @@ export class CountedRows {
     readonly set: Pick<ElementSet, "spec">,
   ) {}
 
-  packets(key: Int32Array): number {
-    return this.#read[this.rows.find(key) * 2] ?? 0;
+  packets(row: number): number {
+    return this.#read[row * 2] ?? 0;
   }
 
-  counted(key: Int32Array): { readonly packets: number; readonly bytes: number } {
-    const at = this.rows.find(key) * 2;
+  counted(row: number): { readonly packets: number; readonly bytes: number } {
+    const at = row * 2;
     return { packets: this.#read[at] ?? 0, bytes: this.#read[at + 1] ?? 0 };
   }
 
   /** The count at the reading before the last. */
-  before(key: Int32Array): number {
-    return this.#before[this.rows.find(key)] ?? 0;
+  before(row: number): number {
+    return this.#before[row] ?? 0;
   }
 
   /** Calls `visit` with each row that counted packets between the last two readings. */
@@ -64,8 +65,9 @@ export class CountedRows {
     const counterAt = columnWord(batch, "counter");
     if (counterAt < 0) return;
     const noVerdict = (): number => 0;
-    await eachRecord(batch, noVerdict, (words, at) => {
-      const row = this.rows.find(words, at);
+    const catchAll = catchAllIn(batch);
+    await eachRecord(batch, noVerdict, (words, at, _data, _dataAt, record) => {
+      const row = record === catchAll ? this.rows.unkeyed : this.rows.find(words, at);
       if (row >= 0) this.note(row, words, at + counterAt);
     });
   }

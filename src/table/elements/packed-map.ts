@@ -74,6 +74,7 @@ export class PackedMap {
   #capacity = 0;
   #free = 0;
   #size = 0;
+  #unkeyed = -1;
   /** Keys come from users of the cluster. A secret seed prevents them from constructing collisions. */
   readonly #seed = Math.floor(Math.random() * 0x1_0000_0000) | 0;
 
@@ -180,6 +181,19 @@ export class PackedMap {
     return this.#isLive(row + 1) ? row + 1 : -1;
   }
 
+  /** The row that no key leads to, for a catch-all element. -1 if there is none. */
+  get unkeyed(): number {
+    return this.#unkeyed >= 0 && this.#isLive(this.#unkeyed) ? this.#unkeyed : -1;
+  }
+
+  insertUnkeyed(): number {
+    if (this.#unkeyed < 0) {
+      this.#unkeyed = this.#allocateGroup() << this.#groupBits;
+      this.#beginGroup(this.#unkeyed, new Int32Array(this.keyWords), 0);
+    }
+    return this.#insertAt(this.#unkeyed);
+  }
+
   #insertAt(row: number): number {
     const words = this.words(row);
     const at = this.at(row);
@@ -236,10 +250,11 @@ export class PackedMap {
     this.#shards = Array.from({ length: shards }, () => new Shard(size));
   }
 
-  /** Frees the row. Its number may be given to another key afterwards. */
+  /** Frees the row. Its number may be given to another key afterwards, except that of the row without a key. */
   remove(row: number): void {
     this.words(row)[this.at(row) + STATE] = 0;
     this.#size--;
+    if (row === this.#unkeyed) return;
     const first = row & ~this.groupMask;
     for (let other = first; other <= first + this.groupMask; other++) if (this.#isLive(other)) return;
     this.#removeGroup(first);

@@ -7,6 +7,7 @@ import type { Expiries } from "./expiries.js";
 import type { RowList } from "./packed-map.js";
 import type { ElementSet } from "../rules/rule.js";
 import { DEFERRED, DESIRED, type Rows } from "./rows.js";
+import { formOf } from "../rules/schema.js";
 import type { VerdictRegistry } from "./verdict-registry.js";
 
 interface Taken {
@@ -61,7 +62,7 @@ export class Packing {
     await this.#eachRow(taken, most, (row) => this.#packRow(row, taken.full, writer));
     taken.begun = true;
     if (taken.packed === taken.length) this.#taken = undefined;
-    return writer.finish(full, set.spec.interval === true);
+    return writer.finish(full, formOf(set.spec));
   }
 
   /** Returns the rows that are taken but not packed: the next transaction writes them. */

@@ -29,6 +29,9 @@ const DIRTY = 8;
 const FLAGS = 0xff;
 const ONE_GENERATION = FLAGS + 1;
 
+/** Stands for the key of the catch-all element. */
+export const CATCH_ALL = new Uint8Array(0);
+
 export class Rows extends PackedMap {
   /** Bytes of keys and data, without padding. */
   readonly keyLen: number;
@@ -105,8 +108,9 @@ export class Rows extends PackedMap {
     return this.#kernelData.has(row) ? 0 : this.at(row) + DATA;
   }
 
-  /** The key, the data, or the kernel's data of a row, as a view. Data is valid until the next change, a key until the next call. */
+  /** The key (CATCH_ALL if it has none), the data, or the kernel's data of a row, as a view. Data is valid until the next change, a key until the next call. */
   keyBytes(row: number): Uint8Array {
+    if (row === this.unkeyed) return CATCH_ALL;
     this.copyKey(row, this.#key, 0);
     return bytesAt(this.#key, 0, this.keyLen);
   }

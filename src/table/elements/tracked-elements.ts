@@ -18,7 +18,8 @@ import { counted } from "../../base/counted.js";
 import type { ElementBatch } from "../../netlink/kernel.js";
 import type { ElementSet, SetSpec } from "../rules/rule.js";
 import { rowShape } from "../rules/schema.js";
-import { type Column, columnWord, eachRecord, type RecordVisitor } from "./batch-writer.js";
+import { catchAllIn } from "../rules/intervals.js";
+import { columnWord, eachRecord, type RecordVisitor } from "./batch-writer.js";
 import { Comments, commentsIn } from "./comments.js";
 import { readU64 } from "./bytes.js";
 import { CountedRows, type CounterDump } from "./counted-rows.js";
@@ -35,7 +36,7 @@ export interface ElementDrift {
 }
 
 interface Loaded {
-  /** False if the dump has an element that this set cannot represent (a catch-all). */
+  /** False if the dump has elements that this set cannot represent (overlapping ranges). */
   readonly complete: boolean;
   readonly drift: ElementDrift;
 }
@@ -63,12 +64,17 @@ export interface KeptSpec extends SetSpec {
   readonly keep?: boolean;
 }
 
-/** The elements of one set, which can be listed, and may have comments. */
+/** The elements of one set, which can be listed, and may have comments. The catch-all element has the key CATCH_ALL (rows.ts). */
 export interface ListedElements extends ElementSet {
   /** Like `ElementSet.put`. Without `comment`, the element keeps its comment. */
   put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean;
   /** The desired comment of the element. */
   comment(key: Uint8Array): string | undefined;
+  /**
+   * Interval sets without data only: desires exactly these ranges. Ranges of one field are merged. Throws RangeError if ranges of a concatenation overlap;
+   * then nothing changes.
+   */
+  replaceRanges(keys: readonly Uint8Array[]): void;
   /** Calls `visit` with every desired element. The views are valid during the call only. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void;
 }
@@ -154,6 +160,11 @@ export class TrackedElements implements ListedElements {
   }
   get kernelSize(): number {
     return this.#rows.kernelSize;
+  }
+  /** Number of elements that the kernel counts: all but the catch-all. */
+  get kernelCount(): number {
+    const row = this.#rows.unkeyed;
+    return this.kernelSize - (row >= 0 && this.#rows.isInKernel(this.#rows.of(row)) ? 1 : 0);
   }
   get pendingAdds(): number {
     return this.#rows.pendingAdds;
@@ -273,15 +284,15 @@ export class TrackedElements implements ListedElements {
   }
 
   count(key: Uint8Array): number {
-    return this.#counted?.packets(this.#readKey(key)) ?? 0;
+    return this.#counted?.packets(this.#find(key)) ?? 0;
   }
 
   counted(key: Uint8Array): { readonly packets: number; readonly bytes: number } {
-    return this.#counted?.counted(this.#readKey(key)) ?? { packets: 0, bytes: 0 };
+    return this.#counted?.counted(this.#find(key)) ?? { packets: 0, bytes: 0 };
   }
 
   countBefore(key: Uint8Array): number {
-    return this.#counted?.before(this.#readKey(key)) ?? 0;
+    return this.#counted?.before(this.#find(key)) ?? 0;
   }
 
   forEachGrown(visit: (key: Uint8Array) => void): void {
@@ -295,9 +306,13 @@ export class TrackedElements implements ListedElements {
 
   kernelValue(key: Uint8Array): Uint8Array | undefined {
     if (this.kernelSize === 0) return undefined;
-    const row = this.#rows.find(this.#readKey(key));
+    const row = this.#find(key);
     if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) return undefined;
     return this.#rows.kernelBytes(row);
+  }
+
+  replaceRanges(_keys: readonly Uint8Array[]): void {
+    throw new TypeError(`set ${this.spec.set} is not an interval set`);
   }
 
   replaceNets(_nets: readonly string[]): void {
@@ -400,13 +415,14 @@ export class TrackedElements implements ListedElements {
     if (this.#rows.end === 0) this.#rows.reserve(batch.count);
     this.#rows.forgetKernel(!fresh);
     const drift = { gone: 0, added: 0, changed: 0 };
-    const counterAt = this.#counted === undefined ? -1 : this.columnWord(batch, "counter");
-    const timeAt = this.#expiries === undefined ? -1 : this.columnWord(batch, "timeout");
-    const leftAt = this.#expiries === undefined ? -1 : this.columnWord(batch, "expiration");
+    const counterAt = this.#counted === undefined ? -1 : columnWord(batch, "counter");
+    const timeAt = this.#expiries === undefined ? -1 : columnWord(batch, "timeout");
+    const leftAt = this.#expiries === undefined ? -1 : columnWord(batch, "expiration");
+    const catchAll = catchAllIn(batch);
     const comments = commentsIn(batch);
     const hasComments = comments.size > 0 || this.#comments.any;
-    const complete = await this.eachRecord(batch, (words, at, data, dataAt, record) => {
-      const row = this.#rows.findOrInsert(words, at);
+    await this.#eachRecord(batch, (words, at, data, dataAt, record) => {
+      const row = record === catchAll ? this.#rows.insertUnkeyed() : this.#rows.findOrInsert(words, at);
       if (counterAt >= 0) this.#counted?.note(row, words, at + counterAt);
       const how = this.#rows.found(row, data, dataAt, fresh && deferUndesired);
       if (this.#expiries !== undefined) {
@@ -425,7 +441,7 @@ export class TrackedElements implements ListedElements {
       drift.gone = await this.#rows.finishLoad((row) => first && defers(this.#rows.keyBytes(row)));
     }
     if (first && this.spec.keep === true) this.#keep();
-    return { complete, drift };
+    return { complete: true, drift };
   }
 
   /** A dump without elements that the kernel has ended, or is about to end, is no drift. */
@@ -435,13 +451,7 @@ export class TrackedElements implements ListedElements {
     for (const row of this.#expiries.overRows()) this.#rows.dropKernel(row);
   }
 
-  /** The word of a record, as `eachRecord` visits it, at which a column begins. -1 if the batch has no such column. */
-  protected columnWord(batch: ElementBatch, column: Column): number {
-    return columnWord(batch, column);
-  }
-
-  /** Visits every element of a dump in this set's own form. Returns false if it cannot represent one of them. */
-  protected eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {
+  #eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<void> {
     return eachRecord(batch, (verdict) => this.#verdicts?.id(verdict) ?? 0, visit);
   }
 
@@ -451,8 +461,9 @@ export class TrackedElements implements ListedElements {
     const drift = { gone: 0, added: 0, changed: 0 };
     let found = 0;
     const comments = commentsIn(batch);
-    const complete = await this.eachRecord(batch, (words, at, data, dataAt, record) => {
-      const row = this.#rows.find(words, at);
+    const catchAll = catchAllIn(batch);
+    await this.#eachRecord(batch, (words, at, data, dataAt, record) => {
+      const row = record === catchAll ? this.#rows.unkeyed : this.#rows.find(words, at);
       // The kernel may still hold an expired element.
       if (row >= 0 && this.#expiries?.isOver(row) === true) return;
       if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) drift.added++;
@@ -462,7 +473,6 @@ export class TrackedElements implements ListedElements {
         if (!same) drift.changed++;
       }
     });
-    if (!complete) drift.added++;
     return { ...drift, gone: this.#rows.kernelSize - this.#overInKernel() - found };
   }
 
@@ -480,10 +490,10 @@ export class TrackedElements implements ListedElements {
     const length = data?.length ?? 0;
     if (length !== this.dataLen)
       throw new RangeError(`set ${this.spec.set}: expected ${counted(this.dataLen, "byte")} of data, found ${length}`);
-    const words = this.#readKey(key);
+    const words = key.length === 0 ? undefined : this.#readKey(key);
     for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = data?.[i] ?? 0;
     if (this.#verdicts !== undefined) this.#verdicts.get(this.#data[0]);
-    return this.#rows.findOrInsert(words);
+    return words === undefined ? this.#rows.insertUnkeyed() : this.#rows.findOrInsert(words);
   }
 
   #put(row: number, data: Int32Array, at: number): boolean {
@@ -510,8 +520,12 @@ export class TrackedElements implements ListedElements {
   }
 
   #desiredRow(key: Uint8Array): number {
-    const row = this.#rows.find(this.#readKey(key));
+    const row = this.#find(key);
     return row >= 0 && (this.#rows.of(row) & DESIRED) !== 0 ? row : -1;
+  }
+
+  #find(key: Uint8Array): number {
+    return key.length === 0 ? this.#rows.unkeyed : this.#rows.find(this.#readKey(key));
   }
 
   /** Copies a key. Returns its words. */

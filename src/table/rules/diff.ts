@@ -4,6 +4,7 @@ import { SetFlag } from "../../netlink/constants.js";
 import type { ElementBatch, Expr, SetInfo } from "../../netlink/kernel.js";
 import { batchLayout } from "../../netlink/element-batch.js";
 import { readU32 } from "../elements/bytes.js";
+import { inNetworkOrder } from "./intervals.js";
 import type { LoweredRule, StatementOptions } from "./lowered.js";
 import { lowerRule } from "./statements.js";
 import type { ChainSpec, Rule } from "./rule.js";
@@ -29,7 +30,8 @@ export interface DesiredChain {
 }
 
 export function prepareRule(rule: Rule, options: StatementOptions): PreparedRule {
-  const { exprs, anonymous } = lowerRule(rule, options);
+  const { exprs: lowered, anonymous } = lowerRule(rule, options);
+  const exprs = inNetworkOrder(lowered, options.setSpec ?? (() => undefined));
   const contents = anonymous.map(({ info, elements }) => anonymousContent(info, elements));
   const contentOf = ({ setId }: Lookup): string | undefined => (setId === undefined ? undefined : contents[setId - 1]);
   return { exprs, anonymous, ...comparableRule(exprs, rule.comment, contentOf) };

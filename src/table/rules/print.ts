@@ -2,14 +2,14 @@
 import type { BaseChain, Family, TableRef } from "../../netlink/kernel.js";
 import { readU32 } from "../elements/bytes.js";
 import type { TrackedElements } from "../elements/tracked-elements.js";
-import { TrackedIntervals } from "../elements/tracked-intervals.js";
 import { type VerdictRegistry, verdictText } from "../elements/verdict-registry.js";
 import type { DesiredState } from "../sync/desired-state.js";
 import { durationText } from "./actions.js";
 import { hooksOf, policyOf } from "./hooks-and-priorities.js";
 import { FIELD_TYPES } from "./field-types.js";
 import type { StatementOptions } from "./lowered.js";
-import { padded, sizeFor } from "./schema.js";
+import { printKey, printPacked } from "./print-key.js";
+import { sizeFor } from "./schema.js";
 import { printRule } from "./statements.js";
 import type { ChainSpec, FieldType, SetSpec } from "./rule.js";
 
@@ -53,13 +53,12 @@ function renderSet(set: TrackedElements, verdicts: VerdictRegistry): string[] {
 
 function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string[] {
   const { spec } = set;
-  if (set instanceof TrackedIntervals) return set.nets();
   const elements: { readonly key: Uint8Array; readonly data: Uint8Array }[] = [];
   set.forEach((key, data) => elements.push({ key: key.slice(), data: data.slice() }));
   return elements
     .toSorted((a, b) => Buffer.compare(a.key, b.key))
     .map(({ key, data }) => {
-      const text = `${printPacked(spec.key, key)}${printTimes(set, key)}`;
+      const text = `${printKey(spec, key)}${printTimes(set, key)}`;
       if (spec.data === undefined) return text;
       return `${text} : ${spec.data === "verdict" ? verdictText(verdicts.get(readU32(data, 0))) : printPacked(spec.data, data)}`;
     });
@@ -93,18 +92,6 @@ function printTypes(spec: SetSpec): string {
     fields.map((field) => (byExample ? FIELD_TYPES[field].example : field)).join(" . ");
   const value = spec.data === undefined ? "" : ` : ${spec.data === "verdict" ? "verdict" : text(spec.data)}`;
   return `${byExample ? "typeof" : "type"} ${text(spec.key)}${value}`;
-}
-
-export function printPacked(fields: readonly FieldType[], bytes: Uint8Array): string {
-  let at = 0;
-  return fields
-    .map((field) => {
-      const { bytes: width, text } = FIELD_TYPES[field];
-      const from = at;
-      at += padded(width);
-      return text(bytes.subarray(from, from + width));
-    })
-    .join(" . ");
 }
 
 function printHook({ type, hook, priority, devices = [] }: BaseChain, family: Family): string {

@@ -27,10 +27,19 @@ export interface RowShape {
   readonly lists: boolean;
 }
 
-/** Bytes of a row's key and data. In an interval set, a row is a range with its first and last value. The kernel holds it as one or two elements. */
+/** Bytes of a row's key and data. In an interval set, a row is a range with its first and last value. */
 export function rowShape({ key, data = [], interval }: SetSpec): RowShape {
   const keyLen = packedBytes(key) * (interval === true ? 2 : 1);
-  return { keyLen, dataLen: data === "verdict" ? 4 : packedBytes(data), lists: key.at(-1) === "index" };
+  const lists = key.at(-1) === "index" && interval !== true;
+  return { keyLen, dataLen: data === "verdict" ? 4 : packedBytes(data), lists };
+}
+
+/** How the kernel holds a row: as an element with a key, as one with both ends of a range, or as an element for each end (intervals.ts). */
+export type RowForm = "keys" | "ranges" | "starts and ends";
+
+export function formOf({ key, interval }: SetSpec): RowForm {
+  if (interval !== true) return "keys";
+  return key.length > 1 ? "ranges" : "starts and ends";
 }
 
 export function padded(bytes: number): number {
@@ -43,7 +52,7 @@ export function typeId(fields: readonly FieldType[]): number {
 }
 
 /** Throws RangeError if the kernel or nft cannot hold the specification. */
-export function checkSetSpec({ set, comment, key, data, interval, dynamic, size, timeoutMs, counters }: SetSpec): void {
+export function checkSetSpec({ set, comment, key, data, interval, dynamic, size }: SetSpec): void {
   const refuse = (why: string): never => {
     throw new RangeError(`set ${set}: ${why}`);
   };
@@ -52,13 +61,7 @@ export function checkSetSpec({ set, comment, key, data, interval, dynamic, size,
   if (key.length === 0) refuse("key is empty");
   if (data?.length === 0) refuse("data is empty");
   if (packedBytes(key) > MAX_KEY_BYTES) refuse(`the key exceeds ${MAX_KEY_BYTES} bytes`);
-  if (interval === true) {
-    if (key.length !== 1 || data !== undefined || dynamic === true)
-      refuse("an interval set must have one key field and no data, and must not be dynamic");
-    if (counters !== undefined) refuse("elements of an interval set cannot have counters");
-    if (timeoutMs !== undefined) refuse("elements of an interval set cannot have timeouts");
-    if (key[0] !== "ipv4_addr" && key[0] !== "ipv6_addr") refuse("the key of an interval set must be an address");
-  }
+  if (interval === true && dynamic === true) refuse("packets cannot fill an interval set, so it must not be dynamic");
   if (typeof size === "number" && !(Number.isSafeInteger(size) && size > 0))
     refuse(`size ${size} is not a positive integer`);
 }
@@ -86,6 +89,7 @@ export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
     flags: setFlags(spec),
     keyType: typeId(spec.key),
     keyLen: packedBytes(spec.key),
+    ...(formOf(spec) === "ranges" && { fieldLens: spec.key.map((field) => FIELD_TYPES[field].bytes) }),
     ...dataOf(spec),
     ...(spec.counters === undefined ? {} : { exprs: COUNTER }),
     size,
@@ -98,6 +102,7 @@ function setFlags(spec: SetSpec): number {
   return (
     (spec.data === undefined ? 0 : SetFlag.map) |
     (spec.interval === true ? SetFlag.interval : 0) |
+    (formOf(spec) === "ranges" ? SetFlag.concat : 0) |
     (spec.dynamic === true ? SetFlag.eval : 0) |
     (spec.timeoutMs === undefined ? 0 : SetFlag.timeout)
   );

@@ -66,6 +66,11 @@ export class DesiredState implements ChangeGate {
     checkComment(`chain ${spec.chain}`, spec.comment);
     if (spec.base !== undefined && !Object.values(hooksOf(family)).includes(spec.base.hook))
       throw new RangeError(`chain ${spec.chain}: family ${family} has no hook ${spec.base.hook}`);
+    this.#prepare(spec);
+  }
+
+  #prepare(spec: ChainSpec): void {
+    const { family } = this.ref;
     const rules = spec.rules.map((rule, index) => {
       try {
         return prepareRule(rule, { family, setSpec: this.setSpec });
@@ -79,6 +84,13 @@ export class DesiredState implements ChangeGate {
     this.#dirty.chains.add(spec.chain);
   }
 
+  /** Prepares the rules again that look up the set in another byte order (intervals.ts). */
+  #prepareUsers({ set, key, interval = false }: SetSpec, before: SetSpec | undefined): void {
+    if (interval === (before?.interval ?? false) && (!interval || isDeepStrictEqual(key, before?.key))) return;
+    for (const { spec, rules } of [...this.chains.values()])
+      if (rules.some(({ refs }) => refs.sets.includes(set))) this.#prepare(spec);
+  }
+
   removeChain(name: string): void {
     this.checkChangeable();
     if (this.chains.delete(name)) this.#dirty.chains.add(name);
@@ -86,8 +98,14 @@ export class DesiredState implements ChangeGate {
 
   set(spec: KeptSpec): TrackedElements {
     this.checkChangeable();
-    // Intervals have timeouts too.
-    checkSetSpec(spec.interval === true ? { ...spec, timeoutMs: undefined } : spec);
+    checkSetSpec(spec);
+    const before = this.setSpec(spec.set);
+    const elements = this.#declare(spec);
+    this.#prepareUsers(spec, before);
+    return elements;
+  }
+
+  #declare(spec: KeptSpec): TrackedElements {
     const former = this.sets.get(spec.set) ?? this.retired.get(spec.set);
     this.retired.delete(spec.set);
     this.#dirty.sets.add(spec.set);

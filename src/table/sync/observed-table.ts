@@ -221,9 +221,9 @@ export class ObservedTable {
       const { set, flags, count } = info;
       const elements = this.#counterpart(info);
       if (elements?.known !== true || !this.state.sets.has(set)) continue;
-      const { kernelSize } = elements;
+      const { kernelSize, kernelCount } = elements;
       // The kernel's count is unreliable for intervals, because it halves its number of interval ends.
-      const differs = count !== kernelSize && (flags & SetFlag.interval) === 0;
+      const differs = count !== kernelCount && (flags & SetFlag.interval) === 0;
       sets.push({ set, elements: kernelSize, countDiffers: count === undefined ? undefined : differs });
     }
     return { same: structureChanges(this.state, state).length === 0, sets };

@@ -1,16 +1,17 @@
 /** The operations of a plan as commands of `nft -f`. */
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";
-import { bytesToNumber, rangeText } from "../../base/ip-ranges.js";
-import { ElementFlag } from "../../netlink/constants.js";
 import { batchLayout } from "../../netlink/element-batch.js";
 import type { ElementBatch, Op, TableRef } from "../../netlink/kernel.js";
 import { readU32 } from "../elements/bytes.js";
 import { commentsIn } from "../elements/comments.js";
 import { TrackedElements } from "../elements/tracked-elements.js";
 import { VerdictRegistry, verdictText } from "../elements/verdict-registry.js";
+import { CATCH_ALL } from "../elements/rows.js";
 import { durationText } from "../rules/actions.js";
+import { catchAllIn, rangeRows } from "../rules/intervals.js";
 import { commentOf } from "../rules/names-and-comments.js";
-import { printPacked, renderTable } from "../rules/print.js";
+import { renderTable } from "../rules/print.js";
+import { printKey, printPacked } from "../rules/print-key.js";
 import type { FieldType, SetSpec } from "../rules/rule.js";
 import { printRule } from "../rules/statements.js";
 import type { DesiredState } from "./desired-state.js";
@@ -96,8 +97,9 @@ function declaration(ref: TableRef, { comment, chains = new Map(), sets = new Ma
   return text.slice(text.indexOf("\ntable ") + 1);
 }
 
-function elementsText(batch: ElementBatch, spec: SetSpec): string[] {
-  if (spec.interval === true) return rangesText(batch);
+function elementsText(elements: ElementBatch, spec: SetSpec): string[] {
+  const batch = spec.interval === true ? rangeRows(elements).rows : elements;
+  const catchAll = catchAllIn(batch);
   const { stride, data, timeout, expiration } = batchLayout(batch);
   const { bytes } = batch;
   const comments = commentsIn(batch);
@@ -106,28 +108,9 @@ function elementsText(batch: ElementBatch, spec: SetSpec): string[] {
     const at = record * stride;
     const number = (column: number): number => (column < 0 ? 0 : Number(view.getBigUint64(at + column, LITTLE_ENDIAN)));
     const value = bytes.subarray(at + data, at + data + batch.dataLen);
-    const key = printPacked(spec.key, bytes.subarray(at, at + batch.keyLen));
+    const key = printKey(spec, record === catchAll ? CATCH_ALL : bytes.subarray(at, at + batch.keyLen));
     const note = timesText(number(timeout), number(expiration)) + commentText(comments.get(record));
     return key + note + (data < 0 ? "" : dataText(value, batch, spec));
-  });
-}
-
-/** The end of a range directly follows its start. */
-function rangesText(batch: ElementBatch): string[] {
-  const { stride, flags, timeout, expiration } = batchLayout(batch);
-  const { bytes, count, keyLen } = batch;
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const isEnd = (record: number): boolean => (readU32(bytes, record * stride + flags) & ElementFlag.intervalEnd) !== 0;
-  const keyAt = (record: number): bigint => bytesToNumber(bytes.subarray(record * stride, record * stride + keyLen));
-  const comments = commentsIn(batch);
-  return Array.from({ length: count }, (_, record) => record).flatMap((record) => {
-    if (isEnd(record)) return [];
-    const hasEnd = record + 1 < count && isEnd(record + 1);
-    const to = hasEnd ? keyAt(record + 1) - 1n : (1n << BigInt(keyLen * 8)) - 1n;
-    const number = (column: number): number =>
-      column < 0 ? 0 : Number(view.getBigUint64(record * stride + column, LITTLE_ENDIAN));
-    const text = rangeText({ from: keyAt(record), to }, keyLen);
-    return text + timesText(number(timeout), number(expiration)) + commentText(comments.get(record));
   });
 }
 

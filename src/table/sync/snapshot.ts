@@ -2,7 +2,7 @@
 import type { SetInfo } from "../../netlink/kernel.js";
 import type { TrackedElements } from "../elements/tracked-elements.js";
 import type { References } from "../rules/diff.js";
-import { fitsSize, serves, setInfo, sizeFor } from "../rules/schema.js";
+import { fitsSize, formOf, serves, setInfo, sizeFor } from "../rules/schema.js";
 import type { SetSpec } from "../rules/rule.js";
 import type { DesiredState, DirtyNames } from "./desired-state.js";
 import { type ChainPlan, chainServes, type Names, namesAny, type SetPlan } from "./plan.js";
@@ -104,9 +104,8 @@ function fits(kernel: SetInfo, { spec, kernelSize, pendingAdds }: TrackedElement
   return fitsSize(kernel.size, spec, perRow(spec) * (kernelSize + pendingAdds));
 }
 
-/** A range has a start and an end. */
-function perRow({ interval }: SetSpec): number {
-  return interval === true ? 2 : 1;
+function perRow(spec: SetSpec): number {
+  return formOf(spec) === "starts and ends" ? 2 : 1;
 }
 
 /**

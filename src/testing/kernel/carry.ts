@@ -1,6 +1,6 @@
 import { batchLayout } from "../../netlink/element-batch.js";
 import type { Op } from "../../netlink/kernel.js";
-import type { NamespaceState } from "./state.js";
+import { elementId, type NamespaceState } from "./state.js";
 
 /**
  * Returns the operations as sent: elements with `carry` start with the counts of the elements that have the same keys.
@@ -10,10 +10,13 @@ export function carryCounts(state: NamespaceState, ops: readonly Op[]): readonly
     if (op.kind !== "elements" || op.op === "flush" || op.carry === undefined) return op;
     const set = state.find(op)?.sets.get(op.set);
     const bytes = Buffer.from(op.elements.bytes);
-    const { stride, counter } = batchLayout(op.elements);
+    const { stride, counter, keyEnd: keyEndAt } = batchLayout(op.elements);
     for (const record of op.carry) {
       const at = record * stride;
-      const former = set?.elements.get(bytes.toString("latin1", at, at + op.elements.keyLen))?.count;
+      const [key, keyEnd] = [0, Math.max(0, keyEndAt)].map((column) =>
+        bytes.toString("latin1", at + column, at + column + op.elements.keyLen),
+      );
+      const former = set?.elements.get(elementId({ key, keyEnd, end: false, catchall: false }))?.count;
       if (former === undefined) continue;
       bytes.writeBigUInt64LE(former.packets, at + counter);
       bytes.writeBigUInt64LE(former.bytes, at + counter + 8);
