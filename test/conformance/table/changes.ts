@@ -1,7 +1,6 @@
 /** Restarts, objects that cannot be changed in place, and elements over time. */
 import { expect, it } from "vitest";
 import type { Kernel } from "../../../src/netlink/kernel.js";
-import { CATCH_ALL } from "../../../src/table/elements/rows.js";
 import { Table } from "../../../src/table/table-exports.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { ip, pack } from "../../support/operations.ts";
@@ -282,48 +281,5 @@ export function elements(kernel: () => Kernel): void {
     expect(operations(await table.apply())).toBe("element -1");
     expect(() => set.replaceNets(["fd00::/8"])).toThrow(/family/);
     expect(() => set.put(ip("1.2.3.4"))).toThrow(/a key of 8 bytes/);
-  });
-
-  it("ranges of a concatenation, and the catch-all element, change one by one", async () => {
-    const table = new Table(kernel(), { family: "ip", name: NAME });
-    const spec = { set: "boxes", key: ["ipv4_addr", "mark"], data: ["mark"], interval: true } as const;
-    const boxes = table.set(spec);
-    const box = (first: string, from: number, last: string, to: number): Uint8Array =>
-      Uint8Array.from([...ip(first), 0, 0, 0, from, ...ip(last), 0, 0, 0, to]);
-    boxes.put(box("10.0.0.0", 1, "10.0.0.255", 9), ip("0.0.0.1"));
-    boxes.put(box("10.0.0.0", 10, "10.0.0.255", 10), ip("0.0.0.2"));
-    boxes.put(CATCH_ALL, ip("0.0.0.3"));
-    expect(operations(await table.apply())).toBe("table +1 set +1 element +3");
-    expect(() => boxes.put(box("10.0.0.9", 9, "10.0.0.9", 12), ip("0.0.0.1"))).toThrow(
-      "10.0.0.9 . 0x9-0xc overlaps 10.0.0.0/24 . 0x1-0x9",
-    );
-    boxes.put(CATCH_ALL, ip("0.0.0.4"));
-    boxes.delete(box("10.0.0.0", 1, "10.0.0.255", 9));
-    boxes.put(box("10.0.0.0", 1, "10.0.0.127", 9), ip("0.0.0.1"));
-    expect(operations(await table.apply())).toBe("element +2 -2");
-    expect(await table.check()).toBe("same");
-    const again = new Table(kernel(), { family: "ip", name: NAME });
-    const same = again.set(spec);
-    boxes.forEach((key, data) => void same.put(key, data));
-    expect((await again.apply()).transactions).toBe(0);
-    boxes.clear();
-    expect(operations(await table.apply())).toBe("element -3");
-  });
-
-  it("a set that has keys may have a catch-all element", async () => {
-    const table = new Table(kernel(), { family: "ip", name: NAME });
-    const marks = table.set({ set: "marks", key: ["ipv4_addr"], data: ["mark"], counters: {} });
-    marks.put(ip("10.0.0.1"), ip("0.0.0.1"));
-    await table.apply();
-    marks.put(CATCH_ALL, ip("0.0.0.2"));
-    expect(operations(await table.apply())).toBe("element +1");
-    expect([marks.size, marks.has(CATCH_ALL), await table.check()]).toEqual([2, true, "same"]);
-    marks.put(CATCH_ALL, ip("0.0.0.3"));
-    expect(operations(await table.apply())).toBe("element +1 -1");
-    const again = new Table(kernel(), { family: "ip", name: NAME });
-    again.set({ set: "marks", key: ["ipv4_addr"], data: ["mark"], counters: {} }).put(ip("10.0.0.1"), ip("0.0.0.1"));
-    expect(operations(await again.apply())).toBe("element -1");
-    expect(await table.check()).toBe("different");
-    expect(operations(await table.apply())).toBe("element +1");
   });
 }

@@ -8,6 +8,7 @@ import { catchAll, checksInTurn, drift, others } from "./drift.js";
 import { insertions } from "./insertions.js";
 import { notOwning, owning } from "./owning.js";
 import { pieces } from "./pieces.js";
+import { catchAlls, ranges } from "./ranges.js";
 import { readingAhead } from "./reading-ahead.js";
 import { tampering } from "./tampering.js";
 import { takingOver } from "./taking-over.js";
@@ -31,6 +32,8 @@ export function describeTable(name: string, open: OpenKernelWorld, facts = OF_TH
     describe("elements in pieces", () => pieces(() => world));
     describe("drift", () => drift(() => world));
     describe("a partial check", () => checksInTurn(() => world));
+    describe("ranges", () => ranges(() => kernel, facts.catchAll));
+    if (facts.catchAll) describe("catch-all elements", () => catchAlls(() => kernel));
     if (facts.catchAll) describe("drift in catch-all elements", () => catchAll(() => world));
     describe("reading ahead", () => readingAhead(() => world));
     describe("tampering", () => tampering(() => world));
