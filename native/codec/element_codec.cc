@@ -279,7 +279,7 @@ void ElementCollector::Reset() {
 bool ElementCollector::Sort() {
   if (!settled_) return true;
   const size_t stride = layout_.stride();
-  const size_t flags_at = layout_.key_len * (layout_.key_end ? 2u : 1u) + layout_.data_len;
+  const size_t flags_at = layout_.flags_at();
   const auto record = [&](uint32_t index) { return bytes_.data() + index * stride; };
   // The catch-all element's key is stored as zeros.
   const auto flags = [&](uint32_t index) { return layout_.flags ? Load32(record(index) + flags_at) : 0; };

@@ -69,9 +69,9 @@ struct ElementLayout {
   // Packets and bytes of each element's counter.
   bool counters = false;
 
+  uint32_t flags_at() const { return key_len * (key_end ? 2u : 1u) + data_len; }
   uint32_t stride() const {
-    return key_len * (key_end ? 2u : 1u) + data_len + (flags ? 4u : 0u) + (timeouts ? 8u : 0u) +
-           (expirations ? 8u : 0u) + (counters ? 16u : 0u);
+    return flags_at() + (flags ? 4u : 0u) + (timeouts ? 8u : 0u) + (expirations ? 8u : 0u) + (counters ? 16u : 0u);
   }
 };
 

@@ -48,9 +48,15 @@ size_t CarriedCounts::Request(size_t first, uint32_t seq, std::vector<uint8_t>* 
     writer.String(NFTA_SET_ELEM_LIST_SET, elements.set);
     nlattr* const list = writer.Nest(NFTA_SET_ELEM_LIST_ELEMENTS);
     nlattr* const nest = writer.Nest(NFTA_LIST_ELEM);
-    nlattr* const key = writer.Nest(NFTA_SET_ELEM_KEY);
-    writer.Put(NFTA_DATA_VALUE, batch_.Record(element.op, element.record), elements.layout.key_len);
-    writer.EndNest(key);
+    const ElementLayout& layout = elements.layout;
+    const uint8_t* const record = batch_.Record(element.op, element.record);
+    if (layout.flags && (Load32(record + layout.flags_at()) & NFT_SET_ELEM_CATCHALL) != 0) {
+      writer.U32(NFTA_SET_ELEM_FLAGS, NFT_SET_ELEM_CATCHALL);
+    } else {
+      nlattr* const key = writer.Nest(NFTA_SET_ELEM_KEY);
+      writer.Put(NFTA_DATA_VALUE, record, layout.key_len);
+      writer.EndNest(key);
+    }
     writer.EndNest(nest);
     writer.EndNest(list);
     requests->resize(at + writer.message()->nlmsg_len);

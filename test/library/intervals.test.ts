@@ -283,7 +283,9 @@ describe("packets", () => {
     expect(packets(boxes.counted("*"))).toBe(1);
     expect([packets(verdicts.counted(["127.0.0.1", [1500, 1600]])), packets(verdicts.counted("*"))]).toEqual([2, 2]);
     expect([packets(keys.counted(1)), packets(keys.counted("*"))]).toEqual([0, 4]);
-    // A replaced element keeps its count.
+    // A replaced element keeps its count, with the packets since the last reading.
+    expect(await send(5)).toBe("");
+    keys.put("*", { comment: "all others" });
     verdicts.put(["127.0.0.1", [1500, 1600]], "drop");
     boxes.put(["127.0.0.0/8", ["1:0", "1:ff"], [1500, 1600]], { comment: "first" });
     await table.apply();
@@ -291,6 +293,7 @@ describe("packets", () => {
     await table.readCounters();
     expect(packets(verdicts.counted(["127.0.0.1", [1500, 1600]]))).toBe(3);
     expect(packets(boxes.counted(["127.0.0.0/8", ["1:0", "1:ff"], [1500, 1600]]))).toBe(3);
+    expect(packets(keys.counted("*"))).toBe(7);
     expect(await table.check()).toBe("same");
   });
 });

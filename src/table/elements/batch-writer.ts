@@ -130,8 +130,7 @@ export class BatchWriter {
   finish(full: boolean, form: RowForm): PackedChange {
     const { addRows, deleteRows, deferredRows, otherRows } = this;
     const { keyLen, dataLen } = this.rows;
-    // The kernel has no key by which to read the catch-all element, so its count starts from the last reading.
-    let carry = this.#carry?.rows.subarray(0, this.#carry.length).filter((index) => index !== this.#catchAll.add);
+    let carry = this.#carry?.rows.subarray(0, this.#carry.length);
     const batch = (words: Int32Array<ArrayBuffer>, shape: Shape, catchAll: number): ElementBatch => {
       const packed = { ...shape, bytes: unpadded(words, shape) };
       if (form === "starts and ends") {

@@ -1,3 +1,4 @@
+import { ElementFlag } from "../../netlink/constants.js";
 import { batchLayout } from "../../netlink/element-batch.js";
 import type { Op } from "../../netlink/kernel.js";
 import { elementId, type NamespaceState } from "./state.js";
@@ -10,13 +11,14 @@ export function carryCounts(state: NamespaceState, ops: readonly Op[]): readonly
     if (op.kind !== "elements" || op.op === "flush" || op.carry === undefined) return op;
     const set = state.find(op)?.sets.get(op.set);
     const bytes = Buffer.from(op.elements.bytes);
-    const { stride, counter, keyEnd: keyEndAt } = batchLayout(op.elements);
+    const { stride, counter, flags, keyEnd: keyEndAt } = batchLayout(op.elements);
     for (const record of op.carry) {
       const at = record * stride;
       const [key, keyEnd] = [0, Math.max(0, keyEndAt)].map((column) =>
         bytes.toString("latin1", at + column, at + column + op.elements.keyLen),
       );
-      const former = set?.elements.get(elementId({ key, keyEnd, end: false, catchall: false }))?.count;
+      const catchall = flags >= 0 && (bytes.readUInt32LE(at + flags) & ElementFlag.catchall) !== 0;
+      const former = set?.elements.get(elementId({ key, keyEnd, end: false, catchall }))?.count;
       if (former === undefined) continue;
       bytes.writeBigUInt64LE(former.packets, at + counter);
       bytes.writeBigUInt64LE(former.bytes, at + counter + 8);
