@@ -9,6 +9,7 @@ import {
   checkFate,
   type Counted,
   type ElementOptions,
+  type KeyIn,
   type MapEntry,
   type SetEntry,
   type SetFate,
@@ -55,9 +56,6 @@ function living(elements: ListedElements, fate: SetFate): ListedElements {
   checkFate(elements.spec.set, fate);
   return elements;
 }
-
-/** A readable key, "*", or packed bytes. */
-type KeyIn<Value> = Value | "*" | Uint8Array;
 
 /**
  * The common part of sets and maps. In keys that are bytes, every field of a concatenation is padded to 4 bytes. The key "*" is the catch-all element, which

@@ -4,11 +4,13 @@ import { batchLayout } from "../netlink/element-batch.js";
 import { isErrno } from "../netlink/errors.js";
 import type { ElementBatch } from "../netlink/kernel.js";
 import { commentsIn } from "../table/elements/comments.js";
+import { catchAllIn, withCatchAll } from "../table/rules/intervals.js";
 import { commentData, type FieldType, TableError } from "../table/table-exports.js";
 import { FieldCodec, type FieldsValue } from "./field-codec.js";
 import {
   checkedOptions,
   checkFate,
+  type KeyIn,
   type ElementOptions,
   type MapEntry,
   type SetEntry,
@@ -42,37 +44,48 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
     this.#keys = new FieldCodec(`set ${set.spec.set}, key`, set.spec.key);
   }
 
-  /** Reads all elements from the kernel, in no particular order. Empty before the first `apply()`. */
+  /** Reads all elements except "*" from the kernel, in no particular order. Empty before the first `apply()`. */
   async entries(): Promise<Entry[]> {
     const batch = await this.#dump();
     if (batch === undefined) return [];
     const comments = commentsIn(batch);
-    return Array.from({ length: batch.count }, (_, record) => this.#entry(batch, record, comments));
+    const catchAll = catchAllIn(batch);
+    return Array.from({ length: batch.count }, (_, record) => record)
+      .filter((record) => record !== catchAll)
+      .map((record) => this.#entry(batch, record, catchAll, comments));
   }
 
-  /** Reads all keys from the kernel, in no particular order. */
+  /** Reads all keys except "*" from the kernel, in no particular order. */
   async keys(): Promise<FieldsValue<Key>[]> {
     return (await this.entries()).map(({ key }) => key);
   }
 
   /** Reads one element from the kernel: undefined if there is none. Reads the whole set. */
-  async get(key: FieldsValue<Key> | Uint8Array): Promise<Entry | undefined> {
-    const bytes = this.#keys.pack(key).slice();
+  async get(key: KeyIn<FieldsValue<Key>>): Promise<Entry | undefined> {
+    const wanted = this.#keyOnly(key);
     const batch = await this.#dump();
-    const at = Array.from({ length: batch?.count ?? 0 }, (_, record) => record);
-    const found = at.find((record) => Buffer.compare(keyAt(batch!, record), bytes) === 0);
-    return found === undefined ? undefined : this.#entry(batch!, found);
+    if (batch === undefined) return undefined;
+    const catchAll = catchAllIn(batch);
+    const records = Array.from({ length: batch.count }, (_, record) => record);
+    const same = (record: number): boolean => Buffer.compare(keyAt(batch, record), keyAt(wanted, 0)) === 0;
+    const found = key === "*" ? catchAll : records.findIndex((record) => record !== catchAll && same(record));
+    return found < 0 ? undefined : this.#entry(batch, found, catchAll);
   }
 
   /** Whether the kernel has the element. Reads the whole set. */
-  async has(key: FieldsValue<Key> | Uint8Array): Promise<boolean> {
+  async has(key: KeyIn<FieldsValue<Key>>): Promise<boolean> {
     return (await this.get(key)) !== undefined;
   }
 
   /** Removes the element now, in a transaction of its own. Resolves to false if the kernel has no such element. */
-  async delete(key: FieldsValue<Key> | Uint8Array): Promise<boolean> {
-    const bytes = this.#keys.pack(key).slice();
-    return this.#unless("ENOENT", [{ op: "delete", elements: { count: 1, keyLen: bytes.length, dataLen: 0, bytes } }]);
+  async delete(key: KeyIn<FieldsValue<Key>>): Promise<boolean> {
+    return this.#unless("ENOENT", [{ op: "delete", elements: this.#keyOnly(key) }]);
+  }
+
+  #keyOnly(key: unknown): ElementBatch {
+    const bytes = key === "*" ? new Uint8Array(this.#keys.length) : this.#keys.pack(key).slice();
+    const batch = { count: 1, keyLen: bytes.length, dataLen: 0, bytes };
+    return key === "*" ? withCatchAll(batch, 0) : batch;
   }
 
   /** Removes all elements now, in a transaction of its own. */
@@ -88,18 +101,18 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
       ...(spec.timeoutMs !== undefined && { timeouts: true }),
       ...(spec.counters !== undefined && { counters: true }),
     };
-    const bytes = this.#keys.pack(key).slice();
-    const shape = { keyLen: bytes.length, dataLen: data.length, ...columns };
+    const removal = this.#keyOnly(key);
+    const shape = { keyLen: removal.keyLen, dataLen: data.length, ...columns };
     const layout = batchLayout(shape);
     const record = new Uint8Array(layout.stride);
-    record.set(bytes);
-    record.set(data, bytes.length);
+    record.set(removal.bytes.subarray(0, shape.keyLen));
+    record.set(data, shape.keyLen);
     if (layout.timeout >= 0)
       new DataView(record.buffer).setBigUint64(layout.timeout, BigInt(timeoutMs ?? 0), LITTLE_ENDIAN);
     const extras = comment === undefined ? {} : { extras: [{ record: 0, userdata: commentData(comment)! }] };
-    const elements = { count: 1, ...shape, ...extras, bytes: record };
+    const added = { count: 1, ...shape, ...extras, bytes: record };
+    const elements = key === "*" ? withCatchAll(added, 0) : added;
     const carry = columns.counters === true ? { carry: Uint32Array.of(0) } : {};
-    const removal = { count: 1, keyLen: bytes.length, dataLen: 0, bytes };
     // The kernel does not change an element that exists.
     const replaces = timeoutMs !== undefined || comment !== undefined || data.length > 0;
     const replacement = [
@@ -132,7 +145,7 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
   /** @internal */
   protected abstract readonly dataLen: number;
 
-  #entry(batch: ElementBatch, record: number, comments = commentsIn(batch)): Entry {
+  #entry(batch: ElementBatch, record: number, catchAll: number, comments = commentsIn(batch)): Entry {
     const { stride, data, timeout, expiration, counter } = batchLayout(batch);
     const at = record * stride;
     const view = new DataView(batch.bytes.buffer, batch.bytes.byteOffset + at, stride);
@@ -140,7 +153,7 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
     const leftMs = number(expiration);
     const comment = comments.get(record);
     const entry: SetEntry<Key> = {
-      key: this.#keys.unpack(keyAt(batch, record)) as FieldsValue<Key>,
+      key: (record === catchAll ? "*" : this.#keys.unpack(keyAt(batch, record))) as FieldsValue<Key>,
       ...(leftMs > 0 && { timeoutMs: number(timeout) || (this.#set.spec.timeoutMs ?? 0), leftMs }),
       ...(counter >= 0 && { counted: { packets: number(counter), bytes: number(counter + 8) } }),
       ...(comment !== undefined && { comment }),
@@ -177,7 +190,7 @@ export class DynamicSet<Key extends readonly FieldType[] = readonly FieldType[]>
    * Adds the element now, in a transaction of its own. Resolves to false if it exists: then nothing changes. With `timeoutMs`, its time starts again,
    * and its counts stay.
    */
-  async put(key: FieldsValue<Key> | Uint8Array, options?: ElementOptions): Promise<boolean> {
+  async put(key: KeyIn<FieldsValue<Key>>, options?: ElementOptions): Promise<boolean> {
     return this.write(key, new Uint8Array(0), options);
   }
 
@@ -205,7 +218,7 @@ export class DynamicMap<
 
   /** Maps the key to this value now, in a transaction of its own. The element's time starts again. Its counts stay. */
   async put(
-    key: FieldsValue<Key> | Uint8Array,
+    key: KeyIn<FieldsValue<Key>>,
     data: FieldsValue<Data> | Uint8Array,
     options?: ElementOptions,
   ): Promise<boolean> {

@@ -12,6 +12,9 @@ export interface SetSpec extends Omit<FullSetSpec, "deferUndesired"> {
   readonly keep?: boolean;
 }
 
+/** A readable key, "*" for the catch-all element, or packed bytes. */
+export type KeyIn<Value> = Value | "*" | Uint8Array;
+
 /** One element of a set. Protocols and classes are numbers. */
 export interface SetEntry<Key extends readonly FieldType[] = readonly FieldType[], Value = FieldsValue<Key>> {
   readonly key: Value;

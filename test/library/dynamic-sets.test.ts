@@ -87,6 +87,25 @@ describe("a set that packets fill", () => {
     expect(await next.seen.entries()).toEqual([]);
   });
 
+  test("may have a catch-all element", async () => {
+    const { table, seen } = declared();
+    await table.apply();
+    expect([await seen.has("*"), await seen.put("*"), await seen.put("*"), await seen.delete("0.0.0.0")]).toEqual([
+      false,
+      true,
+      false,
+      false,
+    ]);
+    expect(await seen.put("*", { timeoutMs: 3_600_000, comment: "others" })).toBe(true);
+    expect(await seen.get("*")).toMatchObject({ key: "*", comment: "others", timeoutMs: 3_600_000 });
+    expect([await seen.keys(), await table.check(), await seen.delete("*"), await seen.has("*")]).toEqual([
+      [],
+      "same",
+      true,
+      false,
+    ]);
+  });
+
   test("keeps the counts of an element whose time starts again", async () => {
     const { table, seen } = declared();
     await table.apply();

@@ -1,4 +1,5 @@
 /** Ranges and the catch-all element as keys of sets, maps and verdict maps, on the real kernel, with packets. */
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { FieldError, type Kernel, openKernel, Table } from "nft-proxier/table";
 import { Namespace } from "../lab/namespace.ts";
@@ -222,6 +223,60 @@ describe("ranges and catch-all elements", () => {
       ["1:1", [1, 2]],
     ]);
     expect(boxes.size).toBe(2);
+  });
+});
+
+describe("with timeouts and keep, ranges and catch-all elements", () => {
+  const KEPT = { interval: true, keep: true, timeoutMs: 600_000 } as const;
+  const started = () => {
+    const table = new Table(kernel, { family: "inet", name: "t" });
+    const boxes = table.set({ set: "boxes", key: ["ipv4_addr", "mark"], data: ["mark"], ...KEPT });
+    const ports = table.set({ set: "ports", key: ["inet_service"], ...KEPT });
+    return { table, boxes, ports };
+  };
+
+  test("stay when the program starts again, with their times", async () => {
+    const first = started();
+    first.boxes.put(["192.0.2.0/24", [1, 9]], 7, { comment: "a box" });
+    first.boxes.put("*", 8, { timeoutMs: 60_000 });
+    first.ports.put([1, 9], { timeoutMs: 3_600_000 });
+    await first.table.apply();
+    await nft(["add", "element", "inet", "t", "ports", "{ 20-29, 31 timeout 90s }"]);
+    const { table, boxes, ports } = started();
+    expect((await table.apply()).transactions).toBe(0);
+    expect([boxes.keys(), boxes.get("*"), ports.keys()]).toEqual([
+      [["192.0.2.0/24", [1, 9]]],
+      8,
+      [[1, 9], [20, 29], 31],
+    ]);
+    expect(boxes.entries()[0]).toMatchObject({ data: 7, timeoutMs: 600_000, comment: "a box" });
+    expect(ports.entries().map(({ timeoutMs }) => timeoutMs)).toEqual([3_600_000, 600_000, 90_000]);
+    expect(() => ports.put([25, 30])).toThrow("overlaps 20-29");
+  });
+
+  test("end in the kernel and in the table alike", async () => {
+    const { table, boxes, ports } = started();
+    boxes.put(["192.0.2.0/24", 1], 7, { timeoutMs: 1200 });
+    boxes.put(["192.0.2.0/24", 2], 7);
+    boxes.put("*", 8, { timeoutMs: 1200 });
+    ports.put([1, 9], { timeoutMs: 1200 });
+    ports.put("*", { timeoutMs: 1200 });
+    await table.apply();
+    await sleep(1300);
+    expect([boxes.keys(), boxes.has("*"), ports.size, ports.has("*")]).toEqual([
+      [["192.0.2.0/24", 2]],
+      false,
+      0,
+      false,
+    ]);
+    expect(await table.check()).toBe("same");
+    table.invalidate("test");
+    expect((await table.apply()).transactions).toBe(0);
+    boxes.put(["192.0.2.0/25", 1], 7);
+    boxes.put("*", 9);
+    ports.put([5, 6]);
+    expect((await table.apply()).operations.element.add).toBe(4);
+    expect(await table.check()).toBe("same");
   });
 });
 

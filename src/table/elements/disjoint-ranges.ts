@@ -66,7 +66,7 @@ type Field = readonly [from: number, to: number];
 
 interface Entry {
   readonly range: Uint8Array;
-  /** Of the ranges up to this one, the one whose first field ends last. */
+  /** The range up to this one whose first field ends last. */
   longest: Uint8Array;
 }
 

@@ -17,6 +17,7 @@ import type { ElementBatch, Op, SetInfo, TableRef } from "../../netlink/kernel.j
 import { sameExprs } from "../../netlink/normalize.js";
 import { type ComparableRule, type DesiredChain, type Edit, editScript, type PreparedRule } from "../rules/diff.js";
 import type { Packing } from "../elements/packing.js";
+import { catchAllIn, withCatchAll } from "../rules/intervals.js";
 import { describeHook, policyOf } from "../rules/hooks-and-priorities.js";
 import type { PackedChange } from "../elements/batch-writer.js";
 import { fateOf, OWNED } from "../quirks.js";
@@ -262,6 +263,7 @@ function planSet({ ref, state, flushMaps, destroyTimed, saved }: PlanInput, setP
         elements.count,
       );
   }
+  if (destroyTimed && isTimed(state, set)) destroyCatchAll(ref, set, change, plan);
   for (const [phase, op, elements] of [
     ["removeElements", destroyTimed && isTimed(state, set) ? "destroy" : "delete", change?.deletes],
     ["addElements", "add", change?.adds],
@@ -271,6 +273,15 @@ function planSet({ ref, state, flushMaps, destroyTimed, saved }: PlanInput, setP
     const operation = { op, kind: "elements", set, elements, ...carry } as const;
     plan.push(phase, ref, operation, { kind: "element", set }, elements.count);
   }
+}
+
+/** A catch-all element that has expired prevents another one until the kernel collects it, which may be after the next change of the set. */
+function destroyCatchAll(ref: TableRef, set: string, change: PackedChange | undefined, plan: Plan): void {
+  const { adds, deletes } = change ?? {};
+  if (adds === undefined || catchAllIn(adds) < 0 || (deletes !== undefined && catchAllIn(deletes) >= 0)) return;
+  const { keyLen } = adds;
+  const elements = withCatchAll({ count: 1, keyLen, dataLen: 0, bytes: new Uint8Array(keyLen) }, 0);
+  plan.push("removeElements", ref, { op: "destroy", kind: "elements", set, elements }, { kind: "element", set }, 0);
 }
 
 /** Whether elements of the kernel's set refer to chains (a verdict map) or to named objects. */

@@ -1,4 +1,5 @@
 /** Ranges of one or more fields, and catch-all elements. */
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, it } from "vitest";
 import { FieldError } from "../../../src/library/field-error.js";
 import { Table as LibraryTable } from "../../../src/library/owned-table.js";
@@ -56,6 +57,25 @@ export function catchAlls(kernel: () => Kernel): void {
     expect(operations(await again.apply())).toBe("element -1");
     expect(await table.check()).toBe("different");
     expect(operations(await table.apply())).toBe("element +1");
+  });
+}
+
+/** Since Linux 6.3 (`destroy`). */
+export function expiredCatchAlls(kernel: () => Kernel): void {
+  it("a catch-all element can be put again after it expired", async () => {
+    const table = new Table(kernel(), { family: "ip", name: NAME });
+    const rest = table.set({ set: "rest", key: ["ipv4_addr"], data: ["mark"], interval: true, timeoutMs: 0 });
+    rest.put(CATCH_ALL, ip("0.0.0.1"), 100);
+    await table.apply();
+    await sleep(200);
+    expect([rest.has(CATCH_ALL), await table.check()]).toEqual([false, "same"]);
+    rest.put(CATCH_ALL, ip("0.0.0.2"), 60_000);
+    expect(operations(await table.apply())).toBe("element +1");
+    expect(await table.check()).toBe("same");
+    const again = new Table(kernel(), { family: "ip", name: NAME });
+    const kept = again.set({ ...rest.spec, keep: true });
+    expect((await again.apply()).transactions).toBe(0);
+    expect(kept.get(CATCH_ALL)).toEqual(ip("0.0.0.2"));
   });
 }
 

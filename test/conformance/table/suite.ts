@@ -8,7 +8,7 @@ import { catchAll, checksInTurn, drift, others } from "./drift.js";
 import { insertions } from "./insertions.js";
 import { notOwning, owning } from "./owning.js";
 import { pieces } from "./pieces.js";
-import { catchAlls, ranges } from "./ranges.js";
+import { catchAlls, expiredCatchAlls, ranges } from "./ranges.js";
 import { readingAhead } from "./reading-ahead.js";
 import { tampering } from "./tampering.js";
 import { takingOver } from "./taking-over.js";
@@ -34,6 +34,7 @@ export function describeTable(name: string, open: OpenKernelWorld, facts = OF_TH
     describe("a partial check", () => checksInTurn(() => world));
     describe("ranges", () => ranges(() => kernel, facts.catchAll));
     if (facts.catchAll) describe("catch-all elements", () => catchAlls(() => kernel));
+    if (facts.destroy) describe("expired catch-all elements", () => expiredCatchAlls(() => kernel));
     if (facts.catchAll) describe("drift in catch-all elements", () => catchAll(() => world));
     describe("reading ahead", () => readingAhead(() => world));
     describe("tampering", () => tampering(() => world));

@@ -166,7 +166,9 @@ class Adder {
     const { set, tx, journal } = this;
     const element = this.read(record);
     const found = set.elements.get(elementId(element));
-    if (found !== undefined && isExpired(found, tx.now)) journal.remove(found);
+    // Unlike the hash, ranges keep an expired catch-all element until the set is changed (nft_setelem_catchall_insert).
+    const kept = element.catchall && set.has(SetFlag.interval);
+    if (found !== undefined && isExpired(found, tx.now) && !kept) journal.remove(found);
     const there = this.meet(element);
     if (there === "ignore") return false;
     if (there !== undefined) return this.merge(there, element, record);
@@ -310,7 +312,7 @@ function findElement(tx: Transaction, set: SetState, wanted: Identity): ElementS
   if (set.ranges && !wanted.catchall) return holder(set, wanted.key, tx.now);
   if (set.sorted !== undefined && !wanted.catchall) return tx.guard(set).remove(wanted, tx.now);
   const found = set.elements.get(elementId(wanted));
-  return found === undefined || isExpired(found, tx.now) ? undefined : found;
+  return found === undefined || (isExpired(found, tx.now) && !wanted.catchall) ? undefined : found;
 }
 
 /** nf_tables_delsetelem */
