@@ -66,29 +66,37 @@ export class DesiredState implements ChangeGate {
     checkComment(`chain ${spec.chain}`, spec.comment);
     if (spec.base !== undefined && !Object.values(hooksOf(family)).includes(spec.base.hook))
       throw new RangeError(`chain ${spec.chain}: family ${family} has no hook ${spec.base.hook}`);
-    this.#prepare(spec);
+    this.#put(this.#prepared(spec));
   }
 
-  #prepare(spec: ChainSpec): void {
+  #put(chain: DesiredChain): void {
+    const name = chain.spec.chain;
+    this.chains.set(name, chain);
+    this.#dirty.chains.add(name);
+  }
+
+  #prepared(spec: ChainSpec, setSpec = this.setSpec): DesiredChain {
     const { family } = this.ref;
     const rules = spec.rules.map((rule, index) => {
       try {
-        return prepareRule(rule, { family, setSpec: this.setSpec });
+        return prepareRule(rule, { family, setSpec });
       } catch (error) {
         throw error instanceof RangeError
           ? new RangeError(`chain ${spec.chain}, rule ${index}: ${error.message}`, { cause: error })
           : error;
       }
     });
-    this.chains.set(spec.chain, { spec, rules });
-    this.#dirty.chains.add(spec.chain);
+    return { spec, rules };
   }
 
   /** Prepares the rules again that look up the set in another byte order (intervals.ts). */
-  #prepareUsers({ set, key, interval = false }: SetSpec, before: SetSpec | undefined): void {
-    if (interval === (before?.interval ?? false) && (!interval || isDeepStrictEqual(key, before?.key))) return;
-    for (const { spec, rules } of [...this.chains.values()])
-      if (rules.some(({ refs }) => refs.sets.includes(set))) this.#prepare(spec);
+  #usersOf(spec: SetSpec): DesiredChain[] {
+    const { set, key, interval = false } = spec;
+    const before = this.setSpec(set);
+    if (interval === (before?.interval ?? false) && (!interval || isDeepStrictEqual(key, before?.key))) return [];
+    const setSpec = (name: string): SetSpec | undefined => (name === set ? spec : this.setSpec(name));
+    const users = [...this.chains.values()].filter(({ rules }) => rules.some(({ refs }) => refs.sets.includes(set)));
+    return users.map((chain) => this.#prepared(chain.spec, setSpec));
   }
 
   removeChain(name: string): void {
@@ -99,9 +107,9 @@ export class DesiredState implements ChangeGate {
   set(spec: KeptSpec): TrackedElements {
     this.checkChangeable();
     checkSetSpec(spec);
-    const before = this.setSpec(spec.set);
+    const users = this.#usersOf(spec);
     const elements = this.#declare(spec);
-    this.#prepareUsers(spec, before);
+    for (const chain of users) this.#put(chain);
     return elements;
   }
 
