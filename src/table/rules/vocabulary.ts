@@ -261,7 +261,7 @@ export const SET = {
   key: list(fieldType, 1),
   /** Absent: a set. "verdict": a verdict map. Otherwise a data map. */
   data: optional(either('"verdict", or a list of field types', oneOf("verdict"), list(fieldType, 1))),
-  /** Elements are ranges. Only for a key of one field. */
+  /** Each key is a range, or a range of each field of a concatenation. */
   interval: optional(flag),
   /** Packets fill the set (`update`). The Table does not manage its elements and keeps them. */
   dynamic: optional(flag),
