@@ -6,6 +6,7 @@
 #include <linux/netlink.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,7 +55,8 @@ ChangeBatch OwnBatch(uint32_t generation, uint32_t port, const std::string& name
   ChangeBatch batch;
   batch.generation = generation;
   batch.port_id = port;
-  batch.pid = static_cast<uint32_t>(gettid());
+  // gettid() exists only since glibc 2.30.
+  batch.pid = static_cast<uint32_t>(syscall(SYS_gettid));
   batch.process = name;
   return batch;
 }

@@ -85,6 +85,16 @@ describe("the tarball", () => {
     expect(report.files.filter((file) => /test(?!ing)/.test(file))).toEqual([]);
   });
 
+  test.each(["x64", "arm64"])("needs no glibc newer than 2.28 on %s", (arch) => {
+    const addon = path.join(installed, "prebuilds", `linux-${arch}-glibc`, "nft_proxier.node");
+    const undefinedSymbols = [...mustRun("nm", ["-D", "--undefined-only", addon]).matchAll(/ U (\S+)/g)];
+    // The linker leaves a function that is missing in this glibc without a version.
+    const unversioned = undefinedSymbols.filter(([, name]) => !/^(napi|node_api|uv|nftnl|mnl)_|@/.test(name));
+    expect(unversioned.map(([, name]) => name)).toEqual([]);
+    const newer = undefinedSymbols.filter(([, name]) => Number(/@GLIBC_2\.(\d+)/.exec(name)?.[1] ?? 0) > 28);
+    expect(newer.map(([, name]) => name)).toEqual([]);
+  });
+
   test("names the commit that it was built from", () => {
     const { gitHead } = JSON.parse(readFileSync(path.join(installed, "package.json"), "utf8")) as { gitHead: string };
     expect(gitHead).toMatch(/^[0-9a-f]{40}(-dirty)?$/);
