@@ -3,12 +3,12 @@
 #include <linux/netfilter/nfnetlink.h>
 
 #include <cerrno>
-#include <fstream>
 #include <utility>
 
 #include "codec/message_decoder.h"
 #include "conntrack/codec.h"
 #include "socket/dump.h"
+#include "socket/socket.h"
 
 namespace nftp {
 
@@ -18,12 +18,7 @@ constexpr uint32_t kSeq = 1;
 
 // Size of the kernel's one hash table, which all namespaces share. ctnetlink walks it by bucket number and does not
 // notice a resize (it never sets NLM_F_DUMP_INTR). A resize during a dump makes it miss entries.
-std::string Buckets() {
-  std::ifstream file("/proc/sys/net/netfilter/nf_conntrack_buckets");
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
+std::string Buckets() { return ReadFirstLine("/proc/sys/net/netfilter/nf_conntrack_buckets"); }
 
 }  // namespace
 

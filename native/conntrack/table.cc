@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "codec/message_decoder.h"
 #include "socket/dump.h"
+#include "socket/socket.h"
 
 namespace nftp {
 
@@ -72,9 +73,8 @@ ConntrackTotals ConntrackTable::Totals() {
   if (error != 0) throw ConntrackFailure(error);
   if (!totals.max) {
     // Linux before 4.18 has one number for all namespaces.
-    std::ifstream file("/proc/sys/net/netfilter/nf_conntrack_max");
-    uint32_t max = 0;
-    if (file >> max) totals.max = max;
+    const std::string max = ReadFirstLine("/proc/sys/net/netfilter/nf_conntrack_max");
+    if (!max.empty()) totals.max = static_cast<uint32_t>(std::strtoul(max.c_str(), nullptr, 10));
   }
   return totals;
 }

@@ -13,7 +13,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <fstream>
 
 #include "codec/message_decoder.h"
 #include "socket/dump.h"
@@ -38,13 +37,6 @@ uint64_t Now() {
   return static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
           .count());
-}
-
-std::string ReadFirstLine(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 // The kernel's generation is never 0.

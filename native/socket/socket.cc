@@ -40,6 +40,13 @@ void Fd::swap(Fd& other) noexcept {
   std::swap(inode_, other.inode_);
 }
 
+std::string ReadFirstLine(const char* path) {
+  const Fd file(open(path, O_RDONLY | O_CLOEXEC));
+  char text[256];
+  const ssize_t size = read(file.get(), text, sizeof text);
+  return {text, std::find(text, text + std::max<ssize_t>(size, 0), '\n')};
+}
+
 NetNamespace::NetNamespace(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)), path_(path) {
   if (!fd_.valid()) {
     const int error = errno;

@@ -42,6 +42,10 @@ class Fd {
   ino_t inode_ = 0;
 };
 
+// Returns the first line of a short file such as a sysctl, without the newline, or nothing if it cannot be read. File
+// streams would bring the C++ library's locales into the addon.
+std::string ReadFirstLine(const char* path);
+
 // An open network namespace. The default is that of the caller.
 class NetNamespace {
  public:
