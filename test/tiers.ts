@@ -117,7 +117,7 @@ export const commands: readonly Command[] = [
   },
   { name: "test:asan", what: "the addon, built with AddressSanitizer and UBSan", takes: "20 min", in: NEVER },
   ofTier("page", "3 min, 1 more the first time"),
-  ofTier("package", "5 min, 16 the first time"),
+  ofTier("package", "5 min, 8 the first time"),
   ofTier("rollback", "15 min, 25 the first time", "test/rollback"),
   ofTier("kube-proxy", "12 min", "test/kube-proxy"),
   {

@@ -4,8 +4,9 @@
  * modification time are, but an archive or a copy can restore all three. So it reads only copies, which `mirror`
  * replaces if the content differs.
  *
- * Zig also compiles the C and C++ libraries that it links, once per target. This is more than half of a first build. Zig
- * keeps them in its own cache ($ZIG_GLOBAL_CACHE_DIR, or ~/.cache/zig), which all checkouts of a user share.
+ * Zig also compiles the libraries that it links, once per target, and keeps them in its own cache ($ZIG_GLOBAL_CACHE_DIR,
+ * or ~/.cache/zig), which all checkouts of a user share. The C library takes seconds, the C++ library minutes, so link
+ * with `cc` and not with `c++`.
  */
 import { spawn } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -63,6 +64,11 @@ export class CrossCompiler {
     cpSync(recipe, this.#directory, { recursive: true });
     mustRun("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: this.#directory });
     if (!existsSync(this.#zig)) throw new Error(`npm ci did not bring ${this.#zig}`);
+  }
+
+  /** Directory of the sources of the compiler's own libraries. */
+  get library(): string {
+    return path.join(path.dirname(this.#zig), "lib");
   }
 
   /** Directory of the objects of single sources. */

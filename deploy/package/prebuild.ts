@@ -4,8 +4,9 @@
  *
  *   node deploy/package/prebuild.ts [PLATFORM...]
  *
- * The C++ compiler is Zig (deploy/package/zig, from the npm registry). It cross-compiles for all four with its C++
- * runtime linked in. The result needs no glibc newer than Node's own (2.28).
+ * The C++ compiler is Zig (deploy/package/zig, from the npm registry). The result needs no glibc newer than Node's own
+ * (2.28), and no C++ library: the parts that the addon needs are linked in (runtime.cc). Zig would compile the whole
+ * library for each platform, which takes longer than everything else.
  * libnftnl and libmnl come from Debian and are placed beside the addon, where they are found first (RUNPATH $ORIGIN),
  * so an installation needs no libraries. They need no glibc newer than 2.14. musl's loader accepts libraries linked
  * against glibc; they only lack two checked printf functions, which musl.c provides.
@@ -14,6 +15,7 @@
  */
 import { createHash } from "node:crypto";
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import path from "node:path";
 import { unpacked } from "../../test/lab/debian.ts";
 import { CrossCompiler, filesUnder, mirror } from "./cross-compiler.ts";
@@ -41,9 +43,6 @@ const platforms: Readonly<Record<string, Platform>> = {
   "linux-arm64-musl": { ...arm64, zig: "aarch64-linux-musl" },
 };
 
-/** Number of platforms to build at the same time. Each compiles on all cores and links on one. */
-const AT_ONCE = 2;
-
 /** As in binding.gyp. */
 const DEFINES = [
   "NODE_GYP_MODULE_NAME=nft_proxier",
@@ -52,6 +51,14 @@ const DEFINES = [
   "NAPI_VERSION=9",
   "NODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS",
   "_GNU_SOURCE",
+];
+
+/** As Zig compiles its C++ library. The last one omits the decoding of type names for a message before the process ends. */
+const RUNTIME_DEFINES = [
+  "_LIBCPP_BUILDING_LIBRARY",
+  "_LIBCXXABI_BUILDING_LIBRARY",
+  "LIBCXX_BUILDING_LIBCXXABI",
+  "LIBCXXABI_NON_DEMANGLING_TERMINATE",
 ];
 
 const LIBRARIES = ["libnftnl.so.11", "libmnl.so.0"];
@@ -68,7 +75,7 @@ function origins(platform: Platform): readonly (readonly [from: string, to: stri
   const { architecture } = platform;
   return [
     [path.join(root, "native"), "native", /\.(cc|h|hpp)$/],
-    [import.meta.dirname, "package", /^musl\.c$/],
+    [import.meta.dirname, "package", /^(musl\.c|runtime\.cc)$/],
     [path.join(root, "node_modules/node-addon-api"), "node-addon-api", /^[^/]*\.h$/],
     [
       path.join(root, `node_modules/node-linux-${process.arch}/include/node`),
@@ -118,33 +125,73 @@ function prepareSources(platform: Platform): void {
   }
 }
 
-async function build(name: string, zig: CrossCompiler): Promise<void> {
+/** A source with the words of the command that compiles it. */
+interface Unit {
+  readonly source: string;
+  readonly words: readonly string[];
+}
+
+/** Returns the addon's own sources and those of its C++ runtime. Paths are relative to the copies. */
+function unitsOf(name: string, zig: CrossCompiler): readonly Unit[] {
+  const library = path.relative(sources, zig.library);
+  const headers = ["node-addon-api", "node", platforms[name].architecture].flatMap((from) => ["-isystem", from]);
+  const own = ["c++", "-std=c++17", ...DEFINES.map((define) => `-D${define}`), "-Inative", ...headers];
+  const unwind = ["include", "src"].map((from) => `-I${library}/libunwind/${from}`);
+  const unwinder = (file: string, ...words: readonly string[]): Unit => ({
+    source: `${library}/libunwind/src/${file}`,
+    words: [...words, "-D_LIBUNWIND_IS_NATIVE_ONLY", "-D_LIBUNWIND_HIDE_SYMBOLS", ...unwind],
+  });
+  const runtime = [
+    "c++",
+    "-std=c++20",
+    `-I${library}`,
+    `-I${library}/libcxx/src`,
+    ...RUNTIME_DEFINES.map((define) => `-D${define}`),
+  ];
+  return [
+    ...filesUnder(path.join(sources, "native", "units")).map((file) => ({
+      source: `native/units/${file}`,
+      words: own,
+    })),
+    { source: "native/js/addon.cc", words: own },
+    { source: "package/runtime.cc", words: runtime },
+    // These two define a class of the library again, so they are units of their own.
+    ...["mutex", "condition_variable"].map((type) => ({
+      source: `${library}/libcxx/src/${type}_destructor.cpp`,
+      words: runtime,
+    })),
+    unwinder("libunwind.cpp", "c++", "-std=c++17", "-fno-exceptions", "-fno-rtti"),
+    unwinder("UnwindLevel1.c", "cc", "-fexceptions"),
+    unwinder("UnwindRegistersSave.S", "cc"),
+    unwinder("UnwindRegistersRestore.S", "cc"),
+    ...(name.endsWith("musl") ? [{ source: "package/musl.c", words: ["cc"] }] : []),
+  ];
+}
+
+const objectOf = (name: string, { source }: Unit): string => path.join(cache, name, `${path.basename(source)}.o`);
+
+function compile(name: string, unit: Unit, zig: CrossCompiler): Promise<void> {
+  const [command, ...words] = unit.words;
+  // Without -g0, the compiler writes the debugger's information, only to be stripped.
+  const common = ["-target", platforms[name].zig, "-fPIC", "-O2", "-g0", "-fvisibility=hidden"];
+  const visibility = command === "c++" ? ["-fvisibility-global-new-delete-hidden"] : [];
+  const output = ["-c", unit.source, "-o", objectOf(name, unit)];
+  return zig.run(sources, [command, ...common, ...visibility, ...words, ...output]);
+}
+
+async function link(name: string, zig: CrossCompiler): Promise<void> {
   const platform = platforms[name];
   const addon = addonOf(name);
   const directory = path.dirname(addon);
-  console.log(`compiling the addon for ${name}`);
-  // If this build ends early, its remains must not look like the result of an earlier one.
-  rmSync(stampOf(name), { force: true });
   rmSync(directory, { recursive: true, force: true });
   mkdirSync(directory, { recursive: true });
   for (const library of LIBRARIES) {
     copyFileSync(path.join(debianLibraries(platform), library), path.join(directory, library));
   }
-  const common = ["-target", platform.zig, "-fPIC", "-O2"];
-  const compile = [
-    ...["-shared", "-s", "-fvisibility=hidden", "-std=c++17"],
-    ...DEFINES.map((define) => `-D${define}`),
-    ...["-Inative", ...["node-addon-api", "node", platform.architecture].flatMap((headers) => ["-isystem", headers])],
-  ];
-  const objects: string[] = [];
-  if (name.endsWith("musl")) {
-    const object = path.join(cache, `${name}.o`);
-    await zig.run(sources, ["cc", ...common, "-c", "package/musl.c", "-o", object]);
-    objects.push(object);
-  }
-  const units = filesUnder(path.join(sources, "native", "units")).map((file) => `native/units/${file}`);
-  const link = ["-Wl,-rpath,$ORIGIN", ...LIBRARIES.map((library) => path.join(directory, library)), ...objects];
-  await zig.run(sources, ["c++", ...common, ...compile, ...units, "native/js/addon.cc", ...link, "-o", addon]);
+  const objects = unitsOf(name, zig).map((unit) => objectOf(name, unit));
+  const libraries = LIBRARIES.map((library) => path.join(directory, library));
+  const words = ["-target", platform.zig, "-O2", "-shared", "-s", "-Wl,-rpath,$ORIGIN"];
+  await zig.run(sources, ["cc", ...words, ...objects, ...libraries, "-o", addon]);
   mkdirSync(path.join(root, "prebuilds/status.d"), { recursive: true });
   for (const library of ["libnftnl11", "libmnl0"]) {
     const notice = path.join(debianRoot(platform), "usr/share/doc", library, "copyright");
@@ -156,16 +203,28 @@ async function build(name: string, zig: CrossCompiler): Promise<void> {
   writeFileSync(stampOf(name), digest(name, platform, "copies"));
 }
 
+/** Runs all jobs, as many at the same time as there are cores. */
+async function run(jobs: readonly (() => Promise<void>)[]): Promise<void> {
+  const left = jobs.values();
+  const work = async (): Promise<void> => {
+    for (const job of left) await job();
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, work));
+}
+
 const asked = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(platforms);
 const unknown = asked.find((name) => !(name in platforms));
 if (unknown !== undefined) throw new Error(`no platform ${unknown}; there are ${Object.keys(platforms).join(", ")}`);
 const changed = asked.filter((name) => !isBuilt(name));
 if (changed.length > 0) {
   const zig = new CrossCompiler(cache);
-  for (const name of changed) prepareSources(platforms[name]);
-  const left = changed.values();
-  const work = async (): Promise<void> => {
-    for (const name of left) await build(name, zig);
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  for (const name of changed) {
+    prepareSources(platforms[name]);
+    // If this build ends early, its remains must not look like the result of an earlier one.
+    rmSync(stampOf(name), { force: true });
+    mkdirSync(path.join(cache, name), { recursive: true });
+  }
+  console.log(`compiling the addon for ${changed.join(", ")}`);
+  await run(changed.flatMap((name) => unitsOf(name, zig).map((unit) => () => compile(name, unit, zig))));
+  await run(changed.map((name) => () => link(name, zig)));
 }

@@ -10,7 +10,7 @@ import { CrossCompiler, filesUnder, mirror } from "../../deploy/package/cross-co
 import { mustRun } from "../lab/debian.ts";
 
 const zig = new CrossCompiler(path.resolve(import.meta.dirname, "../../build/prebuild"));
-/** The package's target, so that the C++ library already exists. */
+/** The package's target, so that the C library already exists. */
 const target = `${process.arch === "arm64" ? "aarch64" : "x86_64"}-linux-gnu.2.28`;
 
 let directory: string;
@@ -34,7 +34,8 @@ async function build(...options: readonly string[]): Promise<{ withHeader: numbe
   const copies = path.join(directory, "copies");
   mirror(path.join(directory, "sources"), copies, () => true);
   const units = filesUnder(copies).filter((name) => name.endsWith(".cc"));
-  const fixed = ["c++", "-target", target, "-fPIC", "-O2", "-shared", "-s"];
+  // Not "c++", which would also compile the C++ library.
+  const fixed = ["cc", "-target", target, "-fPIC", "-O2", "-shared", "-s"];
   await zig.run(copies, [...fixed, ...options, ...units, "-o", "library.so"]);
   const objects = filesUnder(zig.objects).map((name) => path.basename(name));
   const times = (name: string): number => objects.filter((object) => object === `${unique}-${name}.o`).length;
