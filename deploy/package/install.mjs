@@ -16,16 +16,18 @@ function libc() {
   return process.report.getReport().header.glibcVersionRuntime === undefined ? "musl" : "glibc";
 }
 
-/** Returns why the prebuilt addon does not work here, or undefined if it does. */
+/** Returns why the prebuilt addon does not work here, or undefined if it does. It is found as in src/netlink/addon.ts. */
 function whyNotPrebuilt() {
   const platform = `linux-${process.arch}-${libc()}`;
-  const file = path.join(root, "prebuilds", platform, "nft_proxier.node");
-  if (!existsSync(file)) return `there is no prebuilt addon for ${platform}`;
+  const require = createRequire(import.meta.url);
+  const inside = path.join(root, "prebuilds", platform, "nft_proxier.node");
   try {
-    createRequire(import.meta.url)(file);
+    require(existsSync(inside) ? inside : `@nft-proxier/${platform}`);
     return undefined;
   } catch (error) {
-    return `the prebuilt addon for ${platform} does not load: ${error.message}`;
+    return error.code === "MODULE_NOT_FOUND"
+      ? `there is no prebuilt addon for ${platform}`
+      : `the prebuilt addon for ${platform} does not load: ${error.message}`;
   }
 }
 

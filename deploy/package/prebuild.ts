@@ -192,12 +192,12 @@ async function link(name: string, zig: CrossCompiler): Promise<void> {
   const libraries = LIBRARIES.map((library) => path.join(directory, library));
   const words = ["-target", platform.zig, "-O2", "-shared", "-s", "-Wl,-rpath,$ORIGIN"];
   await zig.run(sources, ["cc", ...words, ...objects, ...libraries, "-o", addon]);
-  mkdirSync(path.join(root, "prebuilds/status.d"), { recursive: true });
+  mkdirSync(path.join(directory, "status.d"));
   for (const library of ["libnftnl11", "libmnl0"]) {
-    const notice = path.join(debianRoot(platform), "usr/share/doc", library, "copyright");
-    copyFileSync(notice, path.join(root, "prebuilds", `${library}.copyright`));
-    const description = path.join(debianRoot(platform), "var/lib/dpkg/status.d", library);
-    copyFileSync(description, path.join(root, "prebuilds/status.d", `${library}.${platform.architecture}`));
+    const copy = (from: string, to: string): void =>
+      copyFileSync(path.join(debianRoot(platform), from), path.join(directory, to));
+    copy(`usr/share/doc/${library}/copyright`, `${library}.copyright`);
+    copy(`var/lib/dpkg/status.d/${library}`, `status.d/${library}`);
   }
   // The stamp describes the copies, because the checkout may have changed meanwhile.
   writeFileSync(stampOf(name), digest(name, platform, "copies"));

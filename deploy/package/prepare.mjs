@@ -1,9 +1,11 @@
 /**
- * `npm pack` and `npm publish` run this before and after, because the package contains only the library.
+ * `npm pack` runs this before and after, because the package contains only the library, and the addons have packages of
+ * their own, one per platform.
  *
  * - `node deploy/package/prepare.mjs` builds dist/ and prebuilds/, and writes the published package.json. With
  *   NFT_PROXIER_PLATFORMS="linux-x64-glibc …", it only builds these platforms.
- * - `node deploy/package/prepare.mjs --after` restores the checkout's own package.json.
+ * - `node deploy/package/prepare.mjs --after` packs the platforms, and the library with all of them in one file. Then it
+ *   restores the checkout's own package.json.
  *
  * The checkout's package.json is for the program. The library's users do not need its client-node, zod and pinned Node.
  * dist/.npmignore excludes everything that the entry points do not import.
@@ -16,6 +18,7 @@ import { fileURLToPath } from "node:url";
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..", "..");
 const manifestFile = path.join(root, "package.json");
 const saved = path.join(root, "build", "package.json.checkout");
+const prebuilds = path.join(root, "prebuilds");
 
 function run(command, ...args) {
   const { status, error } = spawnSync(command, args, { cwd: root, stdio: ["ignore", 2, 2] });
@@ -62,8 +65,14 @@ function writeIgnoreFile(files) {
   fs.writeFileSync(path.join(dist, ".npmignore"), others.map((file) => `/${file}\n`).join(""));
 }
 
-/** Used to compile the addon if no prebuilt one works. */
+/** Used to compile the addon if no prebuilt one works. The package contains it, so that it installs without a registry. */
 const dependencies = ["node-addon-api"];
+
+const writeManifest = (file, content) => fs.writeFileSync(file, `${JSON.stringify(content, undefined, 2)}\n`);
+const readManifest = () => JSON.parse(fs.readFileSync(manifestFile, "utf8"));
+
+/** Names of the built platforms, such as "linux-x64-glibc". */
+const platforms = () => fs.readdirSync(prebuilds).filter((name) => name.startsWith("linux-"));
 
 function publishedManifest(manifest, packages, gitHead) {
   const missing = [...packages].filter((name) => !dependencies.includes(name));
@@ -84,20 +93,53 @@ function publishedManifest(manifest, packages, gitHead) {
     files,
     scripts: { install: "node deploy/package/install.mjs" },
     dependencies: Object.fromEntries(dependencies.map((dependency) => [dependency, manifest.dependencies[dependency]])),
+    bundleDependencies: dependencies,
+    optionalDependencies: Object.fromEntries(platforms().map((platform) => [`@${name}/${platform}`, version])),
   };
 }
 
-restore();
-if (!process.argv.includes("--after")) {
-  const manifest = JSON.parse(fs.readFileSync(manifestFile, "utf8"));
-  const platforms = (process.env.NFT_PROXIER_PLATFORMS ?? "").split(" ").filter((name) => name !== "");
-  run("node", "deploy/bootstrap.mjs", "--no-addon", "--", "deploy/package/prebuild.ts", ...platforms);
+/** Makes the directory of each prebuilt addon a package. npm installs the one whose `os`, `cpu` and `libc` fit. */
+function preparePlatforms({ name, version, gitHead, license, engines }) {
+  for (const platform of platforms()) {
+    const [os, cpu, libc] = platform.split("-");
+    const description = `The addon of ${name} for ${os} on ${cpu} with ${libc}`;
+    const fields = { name: `@${name}/${platform}`, version, gitHead, description, license, engines };
+    const fits = { os: [os], cpu: [cpu], libc: [libc], main: "nft_proxier.node" };
+    writeManifest(path.join(prebuilds, platform, "package.json"), { ...fields, ...fits });
+    fs.copyFileSync(path.join(root, "LICENSE"), path.join(prebuilds, platform, "LICENSE"));
+  }
+}
+
+/** Packs everything but the library's own file into the same directory. */
+function packOthers() {
+  const { npm_config_pack_destination: asked = ".", INIT_CWD: cwd = root } = process.env;
+  const destination = path.resolve(cwd, asked);
+  const pack = (to, ...what) => run("npm", "pack", "--ignore-scripts", "--silent", `--pack-destination=${to}`, ...what);
+  pack(destination, ...platforms().map((platform) => `./prebuilds/${platform}`));
+  const { optionalDependencies: _, ...manifest } = readManifest();
+  writeManifest(manifestFile, { ...manifest, files: [...manifest.files, "prebuilds"] });
+  const work = fs.mkdtempSync(path.join(root, "build", "pack-"));
+  pack(work, ".");
+  const name = `${manifest.name}-${manifest.version}`;
+  fs.copyFileSync(path.join(work, `${name}.tgz`), path.join(destination, `${name}-all-platforms.tgz`));
+  fs.rmSync(work, { recursive: true });
+}
+
+if (process.argv.includes("--after")) {
+  if (process.env.npm_command === "pack" && process.env.npm_config_dry_run === undefined) packOthers();
+  restore();
+} else {
+  restore();
+  const manifest = readManifest();
+  const asked = (process.env.NFT_PROXIER_PLATFORMS ?? "").split(" ").filter((name) => name !== "");
+  run("node", "deploy/bootstrap.mjs", "--no-addon", "--", "deploy/package/prebuild.ts", ...asked);
   const entries = Object.values(manifest.exports).flatMap((entry) => entry.default ?? []);
   const { files, packages } = reachable(entries);
   writeIgnoreFile(files);
   const { programCommit } = await import("../../dist/cli/version.js");
   const published = publishedManifest(manifest, packages, await programCommit());
+  preparePlatforms(published);
   fs.mkdirSync(path.dirname(saved), { recursive: true });
   fs.copyFileSync(manifestFile, saved);
-  fs.writeFileSync(manifestFile, `${JSON.stringify(published, undefined, 2)}\n`);
+  writeManifest(manifestFile, published);
 }

@@ -6,6 +6,7 @@
 import { createHash } from "node:crypto";
 import {
   existsSync,
+  globSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -48,7 +49,7 @@ const HELP = `Builds the files of a release in build/release/, and publishes it 
 Options:
   --registry REGISTRY   where the image is pushed; without it, only the tag is pushed
   --only PART           build only this part, package, image or sbom, and publish nothing (repeatable)
-  --tarball FILE        use this result of npm pack instead of packing
+  --packages DIRECTORY  use the results of npm pack there instead of packing
 
 An image in build/release/ of the same commit is used again, so copy an image there that another machine has built.`;
 
@@ -60,7 +61,7 @@ const { values: options } = parseArgs({
     push: { type: "boolean", default: false },
     registry: { type: "string" },
     only: { type: "string", multiple: true },
-    tarball: { type: "string" },
+    packages: { type: "string" },
     "set-version": { type: "string" },
     help: { type: "boolean", short: "h", default: false },
   },
@@ -122,25 +123,30 @@ function check(): string {
   return commit;
 }
 
-const tarballName = `nft-proxier-${version}.tgz`;
+const packageNames = (from: string): readonly string[] =>
+  readdirSync(from)
+    .filter((name) => /^nft-proxier-.*\.tgz$/.test(name))
+    .toSorted();
 
-/** Packs the library, or takes the given tarball, and checks its version and commit. */
-function makePackage(commit: string): void {
-  const file = inRelease(tarballName);
-  if (options.tarball === undefined) {
+/** Packs the library and its platforms, or takes the given packages, and checks their versions and commits. */
+function makePackages(commit: string): void {
+  const given = options.packages;
+  if (given === undefined) {
     console.log("release: npm pack");
     mustRun("npm", ["pack", `--pack-destination=${directory}`], { cwd: root });
-  } else copyFileSync(options.tarball, file);
-  const manifest = JSON.parse(mustRun("tar", ["-xzOf", file, "package/package.json"])) as {
-    version: string;
-    gitHead: string;
-  };
-  if (manifest.version !== version) refuse([`${file} has version ${manifest.version}, not ${version}`]);
-  if (manifest.gitHead !== commit)
-    skip(
-      `publishing ${tarballName}`,
-      `it was packed from commit ${manifest.gitHead.slice(0, 12)}, not from ${commit.slice(0, 12)}`,
-    );
+  } else for (const name of packageNames(given)) copyFileSync(path.join(given, name), inRelease(name));
+  for (const name of packageNames(directory)) {
+    const manifest = JSON.parse(mustRun("tar", ["-xzOf", inRelease(name), "package/package.json"])) as {
+      version: string;
+      gitHead: string;
+    };
+    if (manifest.version !== version) refuse([`${name} has version ${manifest.version}, not ${version}`]);
+    if (manifest.gitHead !== commit)
+      skip(
+        `publishing ${name}`,
+        `it was packed from commit ${manifest.gitHead.slice(0, 12)}, not from ${commit.slice(0, 12)}`,
+      );
+  }
 }
 
 const imageName = (platform: Platform): string => `nft-proxier-${version}-${platform.replace("/", "-")}.oci.tar`;
@@ -196,11 +202,12 @@ function makeSbom(): void {
         );
         return [nodeComponent(node, name), ...ofImage];
       }
-      if (name !== tarballName) return [];
+      if (!name.endsWith(".tgz")) return [];
       const unpacked = mkdtempSync(path.join(tmpdir(), "nft-proxier-sbom-"));
       try {
         mustRun("tar", ["-xzf", inRelease(name), "-C", unpacked]);
-        return debianComponents(path.join(unpacked, "package/prebuilds/status.d"), name);
+        const found = globSync("package/{,prebuilds/*/}status.d", { cwd: unpacked }).toSorted();
+        return found.flatMap((status) => debianComponents(path.join(unpacked, status), name));
       } finally {
         rmSync(unpacked, { recursive: true });
       }
@@ -286,7 +293,7 @@ async function main(): Promise<void> {
   const images = PLATFORMS.map(imageName);
   for (const name of readdirSync(directory)) if (!images.includes(name)) rmSync(inRelease(name), { recursive: true });
   for (const part of PARTS) if (!parts.includes(part)) skip(`the ${part}`, `--only ${parts.join(" --only ")}`);
-  if (parts.includes("package")) makePackage(commit);
+  if (parts.includes("package")) makePackages(commit);
   if (parts.includes("image")) {
     if (whyNoBuildah() === undefined) removeBuilt();
     for (const platform of PLATFORMS) await makeImage(platform, commit);

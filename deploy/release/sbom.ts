@@ -62,6 +62,7 @@ export function sbom(root: string, components: readonly Component[]): string {
   };
   // npm writes the name of the directory.
   document.metadata.component.name = "nft-proxier";
-  document.components.push(...components);
+  // A file can contain the same package twice: for glibc and for musl.
+  document.components.push(...new Map(components.map((component) => [component["bom-ref"], component])).values());
   return `${JSON.stringify(document, undefined, 2)}\n`;
 }

@@ -29,13 +29,28 @@ function packageDirectory(): string | undefined {
   return isPackage("binding.gyp") || isPackage(BUILT) ? root : undefined;
 }
 
-/** Returns the path of the addon built on this machine, or else of the published package's prebuilt one for such machines. */
+/**
+ * Returns the path of the addon built on this machine, or else of the prebuilt one for such machines, inside the package or
+ * in the platform's own package.
+ */
 function findAddon(): string {
   const root = packageDirectory();
   if (root === undefined) throw new KernelError("addon", BUNDLED, { action: "load addon" });
   const built = path.join(root, BUILT);
-  const prebuilt = path.join(root, "prebuilds", platformName(), "nft_proxier.node");
-  return !existsSync(built) && existsSync(prebuilt) ? prebuilt : built;
+  if (existsSync(built)) return built;
+  const platform = platformName();
+  const prebuilt = path.join(root, "prebuilds", platform, "nft_proxier.node");
+  if (existsSync(prebuilt)) return prebuilt;
+  try {
+    return requireFrom(built).resolve(`@nft-proxier/${platform}`);
+  } catch {
+    return built;
+  }
+}
+
+/** Bundlers replace calls of an imported createRequire. And a bundle may not know its own path, so the addon's path is used. */
+function requireFrom(file: string): NodeJS.Require {
+  return process.getBuiltinModule("node:module").createRequire(file);
 }
 
 const BUNDLED =
@@ -60,10 +75,11 @@ function explain(addon: string, error: unknown): string {
   // An existing build that seems up to date is not built again.
   const rebuild = isCheckout ? `remove build/, and ${build}` : build;
   if (!existsSync(addon)) {
+    const install = isCheckout ? "" : `install @nft-proxier/${platformName()} in the same version if it exists, or `;
     const moved = isCheckout
       ? ""
       : " or, if a bundler has moved this code, declare nft-proxier as external or set NFT_PROXIER_ADDON";
-    return `${addon} does not exist, and there is no prebuilt addon for ${platformName()}: ${build} (needs a C++ compiler, make, python3, libnftnl-dev and libmnl-dev)${moved}`;
+    return `${addon} does not exist, and there is no prebuilt addon for ${platformName()}: ${install}${build} (needs a C++ compiler, make, python3, libnftnl-dev and libmnl-dev)${moved}`;
   }
   const library = /(lib(?:nftnl|mnl)\.so[.\d]*)/.exec(reason);
   if (library !== null) {
@@ -91,8 +107,7 @@ export function loadAddon(given: string | undefined = process.env["NFT_PROXIER_A
   const before = loaded.get(file);
   if (before !== undefined) return before;
   try {
-    // Bundlers replace calls of an imported createRequire. And a bundle may not know its own path, so the addon's path is used.
-    const addon = process.getBuiltinModule("node:module").createRequire(file)(file) as NativeAddon;
+    const addon = requireFrom(file)(file) as NativeAddon;
     loaded.set(file, addon);
     return addon;
   } catch (cause) {

@@ -134,7 +134,7 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
   describe("9.9.9, with images of two machines, to a registry and origin", () => {
     const registry = path.join(directory, "..", "registry", "root", "usr/bin/docker-registry");
     const origin = path.join(directory, "origin.git");
-    const tarball = path.join(directory, "package.tgz");
+    const packages = path.join(directory, "packages");
     let server: ReturnType<typeof spawn>;
     const certificate = path.join(directory, "registry.pem");
     const authorities = path.join(directory, "authorities.pem");
@@ -180,18 +180,19 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
       );
     }
 
-    function packageFrom(revision: string): void {
-      const content = path.join(directory, "tarball");
-      mkdirSync(path.join(content, "package/prebuilds/status.d"), { recursive: true });
-      writeFileSync(
-        path.join(content, "package/package.json"),
-        JSON.stringify({ version: "9.9.9", gitHead: revision }),
-      );
-      writeFileSync(
-        path.join(content, "package/prebuilds/status.d/libmnl0.arm64"),
-        "Package: libmnl0\nVersion: 1.0\nArchitecture: arm64\n",
-      );
-      mustRun("tar", ["-czf", tarball, "-C", content, "package"]);
+    function packagesFrom(revision: string): void {
+      mkdirSync(packages);
+      for (const [name, status] of [
+        ["", "prebuilds/x/status.d"],
+        ["-linux-arm64-musl", "status.d"],
+      ]) {
+        const content = path.join(directory, `content${name}`, "package");
+        mkdirSync(path.join(content, status), { recursive: true });
+        writeFileSync(path.join(content, "package.json"), JSON.stringify({ version: "9.9.9", gitHead: revision }));
+        writeFileSync(path.join(content, status, "libmnl0"), "Package: libmnl0\nVersion: 1.0\nArchitecture: arm64\n");
+        const tarball = path.join(packages, `nft-proxier${name}-9.9.9.tgz`);
+        mustRun("tar", ["-czf", tarball, "-C", path.dirname(content), "package"]);
+      }
     }
 
     test("writes the version, builds, prints the commands, and publishes with --push", async () => {
@@ -202,7 +203,7 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
       );
       git("commit", "-qam", "release: 9.9.9");
       const revision = git("rev-parse", "HEAD").trim();
-      packageFrom(revision);
+      packagesFrom(revision);
       imageFrom("amd64", revision);
       imageFrom("arm64", revision);
 
@@ -219,7 +220,7 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
         GIT_COMMITTER_NAME: "t",
         GIT_COMMITTER_EMAIL: "t@t.example",
       };
-      const printed = shell(`${command.replace("--push", "")} --tarball ${tarball}`, environment);
+      const printed = shell(`${command.replace("--push", "")} --packages ${packages}`, environment);
       expect(printed).toMatchObject({
         code: 0,
         output: expect.stringContaining("To publish, run these commands") as string,
@@ -230,7 +231,7 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
       const read = `fetch("${url}", { headers: { accept: "${accept}" } }).then(async (r) => console.log(r.status, await r.text()))`;
       const manifest = (): string => shell(`node -e '${read}'`, { NODE_EXTRA_CA_CERTS: authorities }).output;
       await eventually(() => expect(manifest()).toMatch(/^404 /));
-      const published = shell(`${command} --tarball ${tarball}`, environment);
+      const published = shell(`${command} --packages ${packages}`, environment);
       expect(published.code, published.output).toBe(0);
 
       const index = JSON.parse(manifest().replace("200 ", "")) as {
@@ -243,13 +244,14 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
         ["pkg:deb/debian/libc6@1%3A2%2Bb~1?arch=amd64&distro=debian-12", "nft-proxier-9.9.9-linux-amd64.oci.tar"],
         ["pkg:deb/debian/libc6@1%3A2%2Bb~1?arch=arm64&distro=debian-12", "nft-proxier-9.9.9-linux-arm64.oci.tar"],
         ["pkg:deb/debian/libmnl0@1.0?arch=arm64&distro=debian-12", "nft-proxier-9.9.9.tgz"],
+        ["pkg:deb/debian/libmnl0@1.0?arch=arm64&distro=debian-12", "nft-proxier-linux-arm64-musl-9.9.9.tgz"],
       ]);
 
       // A second run has nothing to do but the image, and a moved commit is refused.
-      const again = shell(`${command} --tarball ${tarball}`, environment);
+      const again = shell(`${command} --packages ${packages}`, environment);
       expect([again.code, again.output]).toEqual([0, expect.not.stringContaining("git push")]);
       git("commit", "-q", "--allow-empty", "-m", "later");
-      const moved = shell(`${command} --tarball ${tarball}`, environment);
+      const moved = shell(`${command} --packages ${packages}`, environment);
       expect([moved.code, moved.output]).toEqual([1, expect.stringContaining("origin has this tag at another commit")]);
     });
   });

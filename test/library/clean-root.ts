@@ -5,7 +5,7 @@
  *   node test/library/clean-root.ts     writes build/package/
  */
 import { spawnSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { mustRun, unpacked } from "../lab/debian.ts";
 
@@ -13,6 +13,8 @@ const checkout = path.resolve(import.meta.dirname, "..", "..");
 export const directory = path.join(checkout, "build", "package");
 /** The examples' `/`; the project is in /app. */
 export const cleanRoot = path.join(directory, "root");
+/** A project that has installed the library from the file for all platforms. */
+export const allPlatforms = path.join(directory, "all-platforms");
 export const reportFile = path.join(directory, "report.json");
 export const muslRoot = path.join(directory, "musl", "root");
 
@@ -22,9 +24,11 @@ export interface Report {
   readonly size: number;
   readonly unpackedSize: number;
   readonly files: readonly string[];
-  /** Packages in node_modules after the installation. */
+  /** All tarballs that npm pack wrote. */
+  readonly tarballs: readonly string[];
+  /** Directories of packages after the installation, relative to the project. */
   readonly installed: readonly string[];
-  /** npm's output during the installation. */
+  /** npm's output during both installations. */
   readonly output: string;
 }
 
@@ -51,27 +55,37 @@ function npmScript(): string {
   return npm;
 }
 
-function pack(): { tarball: string; size: number; unpackedSize: number; files: string[] } {
+function pack(): Pick<Report, "size" | "unpackedSize" | "files" | "tarballs"> {
+  for (const name of tarballs()) rmSync(path.join(directory, name));
   const output = mustRun("npm", ["pack", "--json", `--pack-destination=${directory}`], { cwd: checkout });
-  const [packed] = JSON.parse(output) as {
-    filename: string;
-    size: number;
-    unpackedSize: number;
-    files: { path: string }[];
-  }[];
-  const { filename, size, unpackedSize, files } = packed;
-  return { tarball: path.join(directory, filename), size, unpackedSize, files: files.map((file) => file.path) };
+  const [packed] = JSON.parse(output) as { size: number; unpackedSize: number; files: { path: string }[] }[];
+  const { size, unpackedSize, files } = packed;
+  return { size, unpackedSize, files: files.map((file) => file.path), tarballs: tarballs() };
 }
 
-/** Installs the tarball in an empty project. Returns npm's output. */
-function install(tarball: string): string {
-  const project = path.join(cleanRoot, "app");
+function tarballs(): string[] {
+  return readdirSync(directory)
+    .filter((name) => /^nft-proxier-.*\.tgz$/.test(name))
+    .toSorted();
+}
+
+const { version } = JSON.parse(readFileSync(path.join(checkout, "package.json"), "utf8")) as { version: string };
+
+/** Installs tarballs in an empty project, without a network, a compiler and npm's cache. Returns npm's output. */
+function install(project: string, env: Readonly<Record<string, string>>, ...names: readonly string[]): string {
   mkdirSync(project, { recursive: true });
   writeFileSync(path.join(project, "package.json"), '{ "name": "stranger", "private": true, "type": "module" }\n');
+  const files = names.map((name) => path.join(directory, `nft-proxier-${name}.tgz`));
+  const options = ["--offline", `--cache=${path.join(directory, "npm-cache")}`, "--foreground-scripts"];
   const result = spawnSync(
     process.execPath,
-    [npmScript(), "install", "--foreground-scripts", "--no-audit", "--no-fund", tarball],
-    { cwd: project, env: { ...process.env, ...withoutCompiler() }, encoding: "utf8", timeout: 300_000 },
+    [npmScript(), "install", ...options, "--no-audit", "--no-fund", ...files],
+    {
+      cwd: project,
+      env: { ...process.env, ...env },
+      encoding: "utf8",
+      timeout: 300_000,
+    },
   );
   const output = `${result.stdout}${result.stderr}`;
   if (result.status !== 0) throw new Error(`npm install ended with ${result.status}: ${output}`);
@@ -79,8 +93,8 @@ function install(tarball: string): string {
 }
 
 function installedPackages(): string[] {
-  const modules = path.join(cleanRoot, "app", "node_modules");
-  return readdirSync(modules).filter((name) => !name.startsWith("."));
+  const lock = readFileSync(path.join(cleanRoot, "app", "node_modules", ".package-lock.json"), "utf8");
+  return Object.keys((JSON.parse(lock) as { packages: object }).packages);
 }
 
 /** Fetches packages of another Debian architecture, only for the C library. */
@@ -119,7 +133,8 @@ export function oldNode(version: (typeof OLD_NODES)[number]): string {
 }
 
 function main(): void {
-  for (const name of ["root", "bin"]) rmSync(path.join(directory, name), { recursive: true, force: true });
+  for (const name of ["root", "bin", "all-platforms", "npm-cache"])
+    rmSync(path.join(directory, name), { recursive: true, force: true });
   mkdirSync(directory, { recursive: true });
   fetchLibraries("glibc", ["libc6", "libstdc++6", "libgcc-s1"]);
   fetchLibraries("musl", ["musl", "musl-dev"]);
@@ -127,12 +142,14 @@ function main(): void {
   for (const version of OLD_NODES) fetchNode(process.arch, version, `node-${version}`);
   // Its links are absolute: the copy makes /lib/ld-linux… relative to the root.
   cpSync(path.join(directory, "glibc", "root"), cleanRoot, { recursive: true, verbatimSymlinks: true });
-  const { tarball, ...packed } = pack();
-  const output = install(tarball);
+  const packed = pack();
+  const env = withoutCompiler();
+  const output = install(path.join(cleanRoot, "app"), env, version, `linux-${process.arch}-glibc-${version}`);
+  const outputOfAll = install(allPlatforms, env, `${version}-all-platforms`);
   mkdirSync(path.join(cleanRoot, "usr/bin"), { recursive: true });
   mkdirSync(path.join(cleanRoot, "proc"), { recursive: true });
   cpSync(process.execPath, path.join(cleanRoot, "usr/bin/node"), { dereference: true });
-  const report: Report = { ...packed, installed: installedPackages(), output };
+  const report: Report = { ...packed, installed: installedPackages(), output: output + outputOfAll };
   writeFileSync(reportFile, `${JSON.stringify(report, undefined, 2)}\n`);
   if (!existsSync(path.join(cleanRoot, "usr/bin/node"))) throw new Error("there is no Node in the clean root");
 }

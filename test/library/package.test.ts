@@ -8,6 +8,7 @@ import { mustRun } from "../lab/debian.ts";
 import { patience } from "../lab/patience.ts";
 import { addonCalls } from "../support/addon-calls.ts";
 import {
+  allPlatforms,
   cleanRoot,
   compilers,
   directory,
@@ -24,6 +25,10 @@ import { testExamples } from "./examples.ts";
 const checkout = path.resolve(import.meta.dirname, "../..");
 const installed = path.join(cleanRoot, "app", "node_modules", "nft-proxier");
 const inside = ["chroot", cleanRoot, "/usr/bin/node"];
+/** The package with the addons of all platforms. */
+const all = path.join(allPlatforms, "node_modules", "nft-proxier");
+const prebuilt = (platform: string): string => path.join(all, "prebuilds", platform, "nft_proxier.node");
+const PLATFORMS = ["linux-arm64-glibc", "linux-arm64-musl", "linux-x64-glibc", "linux-x64-musl"];
 let report: Report;
 
 beforeAll(() => {
@@ -31,6 +36,19 @@ beforeAll(() => {
   // The mount namespace belongs to the tests.
   mustRun("mount", ["--rbind", "/proc", path.join(cleanRoot, "proc")]);
 });
+
+interface Manifest {
+  readonly version: string;
+  readonly gitHead: string;
+  readonly optionalDependencies?: Readonly<Record<string, string>>;
+}
+
+function readManifest(packageDirectory: string): Manifest {
+  return JSON.parse(readFileSync(path.join(packageDirectory, "package.json"), "utf8")) as Manifest;
+}
+
+const OPEN =
+  'import("nft-proxier/table").then(async (m) => { await (await m.openKernel()).close(); console.log("open"); })';
 
 /** Runs a module of the project, given as text, in the clean root. */
 function runInside(text: string, name = "program.mjs"): { readonly code: number | null; readonly output: string } {
@@ -42,9 +60,9 @@ function runInside(text: string, name = "program.mjs"): { readonly code: number 
 }
 
 describe("the tarball", () => {
-  test("has a few MB, and contains only the library", () => {
+  test("has less than 1 MB, and contains only the library", () => {
     console.log(`tarball ${report.size} bytes, ${report.unpackedSize} unpacked, ${report.files.length} files`);
-    expect(report.size).toBeLessThan(4 * 2 ** 20);
+    expect(report.size).toBeLessThan(2 ** 20);
     const ofProgram = /^dist\/(main|cli|config|daemon|node|observe|proxier|ruleset|source)\b|\.map$/;
     expect(report.files.filter((file) => ofProgram.test(file))).toEqual([]);
     expect(report.files).toEqual(expect.arrayContaining(["dist/library/table.js", "dist/library/conntrack.d.ts"]));
@@ -59,34 +77,51 @@ describe("the tarball", () => {
         "docs",
         "examples",
         "native",
+        "node_modules",
         "package.json",
-        "prebuilds",
       ].toSorted(),
     );
   });
 
-  test("contains the addon for four platforms", () => {
-    const addons = report.files.filter((file) => file.endsWith(".node")).map((file) => file.split("/")[1]);
-    expect(addons.toSorted()).toEqual(["linux-arm64-glibc", "linux-arm64-musl", "linux-x64-glibc", "linux-x64-musl"]);
+  test("has the addons in packages of their own, and one file with all of them", () => {
+    const { version, optionalDependencies } = readManifest(installed);
+    const names = ["", ...PLATFORMS.map((platform) => `-${platform}`)].map(
+      (name) => `nft-proxier${name}-${version}.tgz`,
+    );
+    expect(report.tarballs).toEqual([...names, `nft-proxier-${version}-all-platforms.tgz`].toSorted());
+    expect(optionalDependencies).toEqual(
+      Object.fromEntries(PLATFORMS.map((platform) => [`@nft-proxier/${platform}`, version])),
+    );
+    expect(readdirSync(path.join(all, "prebuilds")).toSorted()).toEqual(PLATFORMS);
+    expect(report.files.filter((file) => /\.(node|so)\b/.test(file))).toEqual([]);
   });
 
-  test("describes the Debian packages whose libraries it contains", () => {
-    for (const architecture of ["amd64", "arm64"]) {
-      const description = readFileSync(path.join(installed, `prebuilds/status.d/libnftnl11.${architecture}`), "utf8");
-      expect(description).toMatch(/^Version: \d/m);
-      expect(description).toContain(`Architecture: ${architecture}\n`);
-    }
+  test.each(PLATFORMS)("the package for %s is installed only there, and describes what it contains", (platform) => {
+    const directoryOf = path.dirname(prebuilt(platform));
+    const [os, cpu, libc] = platform.split("-");
+    expect(readManifest(directoryOf)).toMatchObject({
+      os: [os],
+      cpu: [cpu],
+      libc: [libc],
+      license: "GPL-2.0-or-later",
+    });
+    const description = readFileSync(path.join(directoryOf, "status.d/libnftnl11"), "utf8");
+    expect(description).toMatch(/^Version: \d/m);
+    expect(description).toContain(`Architecture: ${cpu === "x64" ? "amd64" : "arm64"}\n`);
+    expect(readdirSync(directoryOf)).toEqual(
+      expect.arrayContaining(["LICENSE", "libmnl0.copyright", "libnftnl11.copyright"]),
+    );
   });
 
   test("has no function in the addon that only tests call", () => {
-    const addon = path.join(installed, "prebuilds", `linux-${process.arch}-glibc`, "nft_proxier.node");
+    const addon = prebuilt(`linux-${process.arch}-glibc`);
     const exported = Object.keys(createRequire(import.meta.url)(addon) as object);
     expect(exported.toSorted()).toEqual(addonCalls());
     expect(report.files.filter((file) => /test(?!ing)/.test(file))).toEqual([]);
   });
 
   test.each(["x64", "arm64"])("needs no glibc newer than 2.28 on %s", (arch) => {
-    const addon = path.join(installed, "prebuilds", `linux-${arch}-glibc`, "nft_proxier.node");
+    const addon = prebuilt(`linux-${arch}-glibc`);
     const undefinedSymbols = [...mustRun("nm", ["-D", "--undefined-only", addon]).matchAll(/ U (\S+)/g)];
     // The linker leaves a function that is missing in this glibc without a version.
     const unversioned = undefinedSymbols.filter(([, name]) => !/^(napi|node_api|uv|nftnl|mnl)_|@/.test(name));
@@ -96,8 +131,11 @@ describe("the tarball", () => {
   });
 
   test("names the commit that it was built from", () => {
-    const { gitHead } = JSON.parse(readFileSync(path.join(installed, "package.json"), "utf8")) as { gitHead: string };
+    const { gitHead } = readManifest(installed);
     expect(gitHead).toMatch(/^[0-9a-f]{40}(-dirty)?$/);
+    expect(PLATFORMS.map((platform) => readManifest(path.dirname(prebuilt(platform))).gitHead)).toEqual(
+      PLATFORMS.map(() => gitHead),
+    );
   });
 
   test("leaves the checkout's package.json unchanged", () => {
@@ -110,17 +148,24 @@ describe("the tarball", () => {
 });
 
 describe("npm install", () => {
-  test("installs one dependency and compiles nothing", () => {
-    expect(report.installed.toSorted()).toEqual(["nft-proxier", "node-addon-api"]);
+  test("needs no network, and compiles nothing", () => {
+    expect(report.installed.toSorted()).toEqual([
+      `node_modules/@nft-proxier/linux-${process.arch}-glibc`,
+      "node_modules/nft-proxier",
+      "node_modules/nft-proxier/node_modules/node-addon-api",
+    ]);
     expect(report.output).not.toContain("compiling");
-    expect(existsSync(path.join(installed, "build"))).toBe(false);
+    for (const from of [installed, all]) expect(existsSync(path.join(from, "build"))).toBe(false);
+  });
+
+  test("the file for all platforms works alone", () => {
+    expect(mustRun(process.execPath, ["-e", OPEN], { cwd: allPlatforms })).toBe("open\n");
   });
 
   test("says what is missing if it has to compile and cannot", () => {
     const copy = path.join(directory, "without-prebuilds");
     rmSync(copy, { recursive: true, force: true });
     cpSync(installed, copy, { recursive: true });
-    rmSync(path.join(copy, "prebuilds"), { recursive: true });
     const env = { PATH: path.join(directory, "bin") };
     const done = spawnSync(process.execPath, ["deploy/package/install.mjs"], { cwd: copy, env, encoding: "utf8" });
     expect(done.status).toBe(1);
@@ -131,15 +176,12 @@ describe("npm install", () => {
   test("compiles the addon if there is no prebuilt one", { timeout: patience(900_000) }, () => {
     const copy = path.join(directory, "compiled", "node_modules", "nft-proxier");
     rmSync(path.join(directory, "compiled"), { recursive: true, force: true });
-    cpSync(path.dirname(installed), path.dirname(copy), { recursive: true });
-    rmSync(path.join(copy, "prebuilds"), { recursive: true });
+    cpSync(installed, copy, { recursive: true });
     const env = { ...process.env, ...compilers() };
     const done = spawnSync(process.execPath, ["deploy/package/install.mjs"], { cwd: copy, env, encoding: "utf8" });
     expect(`${done.status} ${done.status === 0 ? "" : done.stdout + done.stderr}`).toBe("0 ");
-    const program =
-      'import("nft-proxier/table").then(async (m) => { await (await m.openKernel()).close(); console.log("open"); })';
     const cwd = path.dirname(path.dirname(copy));
-    expect(mustRun(process.execPath, ["-e", program], { cwd })).toBe("open\n");
+    expect(mustRun(process.execPath, ["-e", OPEN], { cwd })).toBe("open\n");
   });
 });
 
@@ -151,7 +193,7 @@ describe("in the clean root", () => {
         .filter((file) => /lib(nftnl|mnl)\./.test(file))
         .map((file) => `${top}/${file}`),
     );
-    expect(libraries.filter((file) => !file.startsWith("app/node_modules/nft-proxier/prebuilds/"))).toEqual([]);
+    expect(libraries.filter((file) => !file.startsWith("app/node_modules/@nft-proxier/"))).toEqual([]);
   });
 
   test("package.json can be imported", () => {
@@ -218,7 +260,7 @@ export const entries: number = await (await openConntrack()).count();
 describe("on musl", () => {
   // There is no Node for musl in the registries: our own program provides Node's and libuv's functions as stubs.
   test("the prebuilt addon and its libraries load", () => {
-    const addon = path.join(installed, "prebuilds", `linux-${process.arch}-musl`, "nft_proxier.node");
+    const addon = prebuilt(`linux-${process.arch}-musl`);
     const symbols = mustRun("nm", ["-D", "--undefined-only", addon]).matchAll(/ U ((?:napi|node_api|uv)_\w+)/g);
     const work = path.join(directory, "musl-check");
     mkdirSync(work, { recursive: true });
@@ -249,7 +291,7 @@ int main(int argc, char **argv) {
 if (process.arch === "x64") {
   describe("on arm64, emulated", () => {
     test("the prebuilt addon loads and reads a transaction", () => {
-      const addon = path.join(installed, "prebuilds", "linux-arm64-glibc", "nft_proxier.node");
+      const addon = prebuilt("linux-arm64-glibc");
       const program = `const addon = require(${JSON.stringify(addon)});
         const prepare = (ops) => addon.prepareBatch(addon.createBatch(ops), 1000);
         console.log(process.arch, prepare([{ op: "add", kind: "table", family: "ip", table: "t" }]));
