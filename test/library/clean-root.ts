@@ -116,13 +116,43 @@ function fetchArm64(): void {
   fetchNode("arm64", process.versions.node, "node-arm64");
 }
 
-/** Puts package/bin/node into a directory beside the clean root. */
-function fetchNode(arch: string, version: string, name: string): void {
+/** Unpacks a package of the registry into a directory beside the clean root. */
+function fetchPackage(spec: string, name: string): void {
   const into = path.join(directory, name);
-  if (existsSync(path.join(into, "package", "bin", "node"))) return;
+  if (existsSync(path.join(into, "package", "package.json"))) return;
+  rmSync(into, { recursive: true, force: true });
   mkdirSync(into, { recursive: true });
-  mustRun("npm", ["pack", `node-linux-${arch}@${version}`], { cwd: into });
-  mustRun("tar", ["-xzf", `node-linux-${arch}-${version}.tgz`], { cwd: into });
+  const tarball = mustRun("npm", ["pack", "--silent", spec], { cwd: into }).trim();
+  mustRun("tar", ["-xzf", tarball], { cwd: into });
+}
+
+function fetchNode(arch: string, version: string, name: string): void {
+  fetchPackage(`node-linux-${arch}@${version}`, name);
+}
+
+/** Other programs that run Node's modules: the packages that contain them, and the commands. */
+export const OTHER_RUNTIMES = [
+  {
+    name: "Bun",
+    spec: `@oven/bun-linux-${process.arch === "arm64" ? "aarch64" : process.arch}@1.4.5`,
+    command: [path.join(directory, "Bun", "package", "bin", "bun")],
+  },
+  {
+    name: "Deno",
+    spec: `@deno/linux-${process.arch}-glibc@2.9.6`,
+    command: [path.join(directory, "Deno", "package", "deno"), "run", "--allow-all", "--no-remote"],
+  },
+] as const;
+
+/** Tests skip a runtime that the registry does not have for this machine. */
+function fetchOtherRuntimes(): void {
+  for (const { name, spec } of OTHER_RUNTIMES) {
+    try {
+      fetchPackage(spec, name);
+    } catch (error) {
+      console.log(`without ${name}: ${String(error)}`);
+    }
+  }
 }
 
 /** The oldest Node that may build a checkout according to README.md, one in between, and the oldest that runs the program. */
@@ -140,6 +170,7 @@ function main(): void {
   fetchLibraries("musl", ["musl", "musl-dev"]);
   if (process.arch === "x64") fetchArm64();
   for (const version of OLD_NODES) fetchNode(process.arch, version, `node-${version}`);
+  fetchOtherRuntimes();
   // Its links are absolute: the copy makes /lib/ld-linux… relative to the root.
   cpSync(path.join(directory, "glibc", "root"), cleanRoot, { recursive: true, verbatimSymlinks: true });
   const packed = pack();

@@ -16,6 +16,7 @@ import {
   muslRoot,
   OLD_NODES,
   oldNode,
+  OTHER_RUNTIMES,
   type Report,
   reportFile,
 } from "./clean-root.ts";
@@ -257,20 +258,43 @@ export const entries: number = await (await openConntrack()).count();
   });
 });
 
+describe.each(OTHER_RUNTIMES)("in $name", ({ command }) => {
+  describe.skipIf(!existsSync(command[0]))("the examples run where they are installed:", () => {
+    testExamples({
+      node: command,
+      examples: path.join(installed, "examples"),
+      files: path.join(directory, "files"),
+      root: "/",
+    });
+  });
+});
+
 describe("on musl", () => {
+  // napi_create_function fails, so the addon throws. If the exception does not reach its handler, the program ends or
+  // calls the function again.
+  const STUBS: Readonly<Record<string, string>> = {
+    napi_create_function: "(void) { calls++; return 9; }",
+    napi_get_last_error_info: "(void *env, const void **info) { *info = &error; return 0; }",
+  };
+
   // There is no Node for musl in the registries: our own program provides Node's and libuv's functions as stubs.
-  test("the prebuilt addon and its libraries load", () => {
+  test("the prebuilt addon and its libraries load, and exceptions reach their handler", () => {
     const addon = prebuilt(`linux-${process.arch}-musl`);
     const symbols = mustRun("nm", ["-D", "--undefined-only", addon]).matchAll(/ U ((?:napi|node_api|uv)_\w+)/g);
     const work = path.join(directory, "musl-check");
     mkdirSync(work, { recursive: true });
     const source = `#include <dlfcn.h>
 #include <stdio.h>
-${[...symbols].map(([, name]) => `int ${name}(void) { return 0; }`).join("\n")}
+int calls = 0;
+const struct { const char *message; void *reserved; unsigned engine; int code; } error = { "failed", NULL, 0, 9 };
+${[...symbols].map(([, name]) => `int ${name}${STUBS[name] ?? "(void) { return 0; }"}`).join("\n")}
 int main(int argc, char **argv) {
   void *addon = dlopen(argv[1], RTLD_NOW);
   if (addon == NULL) return puts(dlerror()), 1;
-  return puts(dlsym(addon, "napi_register_module_v1") == NULL ? "no entry point" : "loaded"), 0;
+  void *(*start)(void *, void *) = dlsym(addon, "napi_register_module_v1");
+  if (start == NULL) return puts("no entry point"), 1;
+  start("environment", "exports");
+  return printf("%d\\n", calls), 0;
 }
 `;
     writeFileSync(path.join(work, "check.c"), source);
@@ -283,7 +307,7 @@ int main(int argc, char **argv) {
     const headers = ["-nostdinc", "-isystem", path.join(muslRoot, "usr/include", triplet)];
     const objects = [start, prologue, path.join(work, "check.c"), path.join(muslRoot, loader), epilogue];
     mustRun("cc", ["-no-pie", "-fno-pie", ...headers, "-nostdlib", "-rdynamic", ...objects, "-o", program]);
-    expect(spawnSync(path.join(muslRoot, loader), [program, addon], { encoding: "utf8" }).stdout).toBe("loaded\n");
+    expect(spawnSync(path.join(muslRoot, loader), [program, addon], { encoding: "utf8" }).stdout).toBe("1\n");
   });
 });
 
