@@ -117,7 +117,10 @@ function packOthers() {
   const pack = (to, ...what) => run("npm", "pack", "--ignore-scripts", "--silent", `--pack-destination=${to}`, ...what);
   pack(destination, ...platforms().map((platform) => `./prebuilds/${platform}`));
   const { optionalDependencies: _, ...manifest } = readManifest();
-  writeManifest(manifestFile, { ...manifest, files: [...manifest.files, "prebuilds"] });
+  writeManifest(manifestFile, {
+    ...manifest,
+    files: [...manifest.files, ...platforms().map((platform) => `prebuilds/${platform}`)],
+  });
   const work = fs.mkdtempSync(path.join(root, "build", "pack-"));
   pack(work, ".");
   const name = `${manifest.name}-${manifest.version}`;
