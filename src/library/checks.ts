@@ -29,7 +29,7 @@ import { FieldError } from "./field-error.js";
 import type { ChainSpec, Rule, Statement } from "./rules.js";
 import { VERDICT } from "./verdicts.js";
 
-const { ACTIONS, comment, MATCHES, name, SET } = vocabulary;
+const { ACTIONS, comment, fieldMatch, MATCHES, name, problemOfAction, SET } = vocabulary;
 
 /** Throws FieldError for the first problem of the value, which the error calls `path`. */
 export function check(shape: Shape<unknown>, path: string, given: unknown): void {
@@ -37,18 +37,22 @@ export function check(shape: Shape<unknown>, path: string, given: unknown): void
   if (problem !== undefined) throw new FieldError(problem.path, problem.expected, problem.value, problem.nearest);
 }
 
+const ANY_ACTION = variants("action", { ...ACTIONS, verdict: { verdict: VERDICT } });
 const STATEMENTS = {
+  field: fieldMatch,
   match: variants("match", MATCHES),
-  action: variants("action", { ...ACTIONS, verdict: { verdict: VERDICT } }),
+  action: {
+    expected: "an action",
+    find: (path: string, given: unknown) => ANY_ACTION.find(path, given) ?? problemOfAction(path, given),
+  },
 };
-const STATEMENT = 'a statement, with "match" or "action"';
-/** One match or one action. */
+const STATEMENT = 'a statement, with "match", "field" or "action"';
+/** One condition or one action. */
 const statement: Shape<unknown> = {
   expected: STATEMENT,
   find(path, given) {
-    if (!isObject(given) || !("match" in given || "action" in given))
-      return { path, expected: STATEMENT, value: given };
-    return STATEMENTS["match" in given ? "match" : "action"].find(path, given);
+    const kind = isObject(given) ? (["match", "action", "field"] as const).find((tag) => tag in given) : undefined;
+    return kind === undefined ? { path, expected: STATEMENT, value: given } : STATEMENTS[kind].find(path, given);
   },
 };
 

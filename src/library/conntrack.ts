@@ -21,7 +21,8 @@ import type {
   NewConntrackEntry,
 } from "../conntrack/table/conntrack-table.js";
 import { check, conntrackOptions } from "./checks.js";
-import { FieldError, type Protocol, protocolOf } from "./field-codec.js";
+import { protocolOf } from "../table/table-exports.js";
+import { FieldError, type Protocol } from "./field-codec.js";
 
 export { CONNTRACK_STATUS } from "../conntrack/table/conntrack-table.js";
 export type { NetlinkConntrackOptions } from "../conntrack/table/netlink-conntrack.js";

@@ -2,9 +2,9 @@
 import { LITTLE_ENDIAN } from "../base/byte-order.js";
 import { counted } from "../base/counted.js";
 import { parseRange, rangeText } from "../base/ip-ranges.js";
-import { FIELD_TYPES, type FieldType, isInterfaceName } from "../table/table-exports.js";
-import { rangeKey, rangeOfKey } from "../table/rules/intervals.js";
-import { EXPECTED, FieldCodec, FieldError, type FieldValues, widthOf } from "./field-codec.js";
+import { bytesOf, expectedValue, type FieldType, type FieldValues, isInterfaceName } from "../table/table-exports.js";
+import { isSwapped, rangeKey, rangeOfKey } from "../table/rules/intervals.js";
+import { FieldCodec, FieldError, widthOf } from "./field-codec.js";
 
 /**
  * A value, or all values between two, both included. Addresses are text: "192.0.2.1", "192.0.2.0/24" or "192.0.2.1-192.0.2.9". An interface is its name, or
@@ -60,7 +60,7 @@ export class RangeCodec {
   unpack(bytes: Uint8Array): unknown {
     let at = 0;
     const ranges = this.#fields.map((field, index) => {
-      const [from, to] = [at, this.#length + at].map((start) => bytes.slice(start, start + FIELD_TYPES[field].bytes));
+      const [from, to] = [at, this.#length + at].map((start) => bytes.slice(start, start + bytesOf(field)));
       at += widthOf(field);
       return this.#range(index, from, to);
     });
@@ -70,14 +70,14 @@ export class RangeCodec {
   /** Returns the first and the last value of a field, in network byte order. */
   #ends(index: number, value: unknown): Uint8Array {
     const field = this.#fields[index];
-    const { bytes, hostOrder } = FIELD_TYPES[field];
+    const bytes = bytesOf(field);
     const isRange = Array.isArray(value) && value.length === 2;
     try {
       if (field === "ifname") return nameRange(value, bytes);
       if (isAddress(field)) return addressRange(value, bytes);
       const [from, to] = (isRange ? value : [value, value]).map((end) => {
         const packed = this.#codecs[index].pack(end).slice();
-        return hostOrder && LITTLE_ENDIAN ? packed.toReversed() : packed;
+        return isSwapped(field) && LITTLE_ENDIAN ? packed.toReversed() : packed;
       });
       if (Buffer.compare(from, to) <= 0) return Buffer.concat([from, to]);
     } catch (error) {
@@ -91,7 +91,7 @@ export class RangeCodec {
   #range(index: number, from: Uint8Array, to: Uint8Array): unknown {
     const field = this.#fields[index];
     if (isAddress(field)) return rangeText(rangeOfKey(Buffer.concat([from, to])), from.length);
-    const reverse = FIELD_TYPES[field].hostOrder && LITTLE_ENDIAN;
+    const reverse = isSwapped(field) && LITTLE_ENDIAN;
     const [first, last] = [from, to].map((end) => this.#codecs[index].unpack(reverse ? end.toReversed() : end));
     if (first === last) return first;
     return field === "ifname" ? `${String(first)}*` : [first, last];
@@ -121,8 +121,8 @@ function nameRange(value: unknown, length: number): Uint8Array {
 
 function expectedRange(field: FieldType): string {
   if (field === "ifname") return 'the name of an interface, or the beginning of names ("eth*")';
-  if (!isAddress(field)) return `${EXPECTED[field]}, or [from, to]`;
+  if (!isAddress(field)) return `${expectedValue(field)}, or [from, to]`;
   const [network, range] =
     field === "ipv4_addr" ? ["192.0.2.0/24", "192.0.2.1-192.0.2.9"] : ["2001:db8::/32", "2001:db8::1-2001:db8::9"];
-  return `${EXPECTED[field]}, a network ("${network}") or a range ("${range}")`;
+  return `${expectedValue(field)}, a network ("${network}") or a range ("${range}")`;
 }

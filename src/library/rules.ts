@@ -2,6 +2,7 @@
 import type { BaseChain as FullBaseChain, Family } from "../netlink/kernel.js";
 import {
   type Action,
+  type FieldMatch,
   type ChainSpec as FullChainSpec,
   type HookName,
   hooksOf,
@@ -22,9 +23,10 @@ export interface BaseChain extends Omit<FullBaseChain, "hook" | "priority"> {
   readonly priority: PriorityName | number;
 }
 
-/** One match or one action of a rule. */
+/** One condition or one action of a rule. */
 export type Statement =
   | Match
+  | FieldMatch
   | Exclude<Action, { readonly action: "verdict" }>
   | { readonly action: "verdict"; readonly verdict: VerdictText };
 
@@ -40,11 +42,16 @@ export interface ChainSpec extends Omit<FullChainSpec, "base" | "rules"> {
 
 /** Returns a checked rule in the Table's form. Errors call it `where`. */
 export function fullRule(where: string, rule: Rule): FullRule {
-  const statements = rule.statements.map((statement, index) =>
-    "action" in statement && statement.action === "verdict"
-      ? { ...statement, verdict: parseVerdict(`${where}, statement ${index}`, statement.verdict) }
-      : statement,
-  );
+  const statements = rule.statements.map((statement, index) => {
+    if (!("action" in statement)) return statement;
+    const at = `${where}, statement ${index}`;
+    if (statement.action === "verdict") return { ...statement, verdict: parseVerdict(at, statement.verdict) };
+    if (statement.action !== "vmap" || typeof statement.map === "string") return statement;
+    return {
+      ...statement,
+      map: statement.map.map(([key, verdict]) => [key, parseVerdict(`${at}, map`, verdict)] as const),
+    };
+  });
   return { ...rule, statements };
 }
 

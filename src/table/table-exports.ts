@@ -3,7 +3,7 @@ export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
 export { probeRuleFeatures, type RuleFeatures } from "./quirks.js";
 export { type HookName, hooksOf, neverMatches, prioritiesOf, type PriorityName } from "./rules/hooks-and-priorities.js";
 export type { ListedElements } from "./elements/tracked-elements.js";
-export { FIELD_TYPES } from "./rules/field-types.js";
+export { bytesOf, expectedValue, protocolOf, readValue, writeValue } from "./rules/field-types.js";
 export { printRule } from "./rules/statements.js";
 export { commentData, isInterfaceName } from "./rules/names-and-comments.js";
 export * from "./rules/rule.js";

@@ -54,8 +54,28 @@ const MATCHES: MatchSamples = {
 
 const ACTIONS: ActionSamples = {
   counter: { action: "counter" },
-  log: { action: "log", prefix: "p", level: 4, group: 1 },
-  limit: { action: "limit", rate: 5, per: "second", burst: 5 },
+  last: { action: "last" },
+  log: {
+    action: "log",
+    prefix: "p",
+    level: 4,
+    flags: ["skuid"],
+    group: 1,
+    snaplen: 64,
+    queueThreshold: 2,
+  },
+  limit: { action: "limit", rate: 5, per: "second", unit: "kbytes", burst: 5, over: true },
+  quota: { action: "quota", bytes: 1000, over: true },
+  connections: { action: "connections", count: 2, over: true },
+  set: { action: "set", field: "meta nftrace", value: 1 },
+  queue: { action: "queue", num: 3, bypass: true, fanout: true },
+  tproxy: { action: "tproxy", address: "127.0.0.1", port: 8080 },
+  dup: { action: "dup", address: "192.0.2.1", device: 1 },
+  fwd: { action: "fwd", device: 1, address: "192.0.2.1" },
+  synproxy: { action: "synproxy", mss: 1460, wscale: 7, sackPerm: true, timestamp: true },
+  flow: { action: "flow", flowtable: "f" },
+  raw: { action: "raw", exprs: [], text: "counter" },
+  redirect: { action: "redirect", ports: 8080, random: true, fullyRandom: true, persistent: true },
   "set-mark": { action: "set-mark", mask: 0xff, value: 1 },
   "xor-mark": { action: "xor-mark", value: 1 },
   "set-ct-mark": { action: "set-ct-mark", mask: 0xff, value: 1 },
@@ -65,12 +85,25 @@ const ACTIONS: ActionSamples = {
   "set-address": { action: "set-address", direction: "source", to: { ct: "reply", direction: "source" } },
   verdict: { action: "verdict", verdict: "goto web" },
   vmap: { action: "vmap", key: [...hashed], map: "m" },
-  dnat: { action: "dnat", address: "192.0.2.1", port: 80 },
+  dnat: { action: "dnat", address: "192.0.2.1", port: 80, random: true, fullyRandom: true, persistent: true },
   "dnat-map": { action: "dnat-map", key: [...key], map: "m", data: "address" },
-  snat: { action: "snat", address: "192.0.2.1", port: 80, fullyRandom: true },
-  masquerade: { action: "masquerade", ports: [1024, 2048], random: true, fullyRandom: true },
+  snat: { action: "snat", address: "192.0.2.1", port: 80, random: true, fullyRandom: true, persistent: true },
+  masquerade: {
+    action: "masquerade",
+    ports: [1024, 2048],
+    random: true,
+    fullyRandom: true,
+    persistent: true,
+  },
   reject: { action: "reject", with: "tcp-reset" },
-  update: { action: "update", set: "s", key: [...key], timeoutMs: 1000, data: { address: "192.0.2.1", port: 80 } },
+  update: {
+    action: "update",
+    op: "add",
+    set: "s",
+    key: [...key],
+    timeoutMs: 1000,
+    data: { address: "192.0.2.1", port: 80 },
+  },
   "connections-over": { action: "connections-over", set: "s", key: [...key], count: 4 },
   "rate-over": { action: "rate-over", set: "s", key: [...key], timeoutMs: 1000, rate: 1, per: "second", burst: 5 },
 };
@@ -135,6 +168,7 @@ const RIGHT: Readonly<Record<string, readonly unknown[]>> = {
   programName: ['me "'],
   ownerMark: ['me "'],
   devices: ['eth0 "'],
+  text: ["", 'counter "'],
 };
 
 type Changed = readonly [title: string, value: unknown];
@@ -266,8 +300,20 @@ const TYPOS: readonly (readonly [given: object, message: string])[] = [
   ],
   [{ match: "icmp", version: "4", type: 8 }, 'version: expected 4 or 6, found "4"'],
   [
+    { field: "tcp flags", value: ["SYN"] },
+    'statement 0, value: expected a number from 0 to 255, or one of fin, syn, rst, psh, ack, urg, ecn, cwr, found "SYN"; did you mean "syn"?',
+  ],
+  [{ field: "tcp dpart", value: 22 }, 'found "tcp dpart"; did you mean "tcp dport"?'],
+  [
+    { field: "tcp dport", value: [22, [90, 80]] },
+    "statement 0, value: expected a port from 0 to 65535, found [90, 80]",
+  ],
+  [{ field: "ip saddr", value: "10.0.0.0/33" }, 'value: expected an IPv4 address ("192.0.2.1"), found "10.0.0.0/33"'],
+  [{ field: "ip ttl", op: "=", value: 1 }, "op: expected one of ==, !=, <, <=, >, >=, in, not in"],
+  [{ action: "set", field: "meta l4proto", value: 6 }, "field: expected one of"],
+  [
     { mach: "port" },
-    'chain c, rule 0, statement 0: expected a statement, with "match" or "action", found {"mach":"port"}',
+    'chain c, rule 0, statement 0: expected a statement, with "match", "field" or "action", found {"mach":"port"}',
   ],
 ];
 

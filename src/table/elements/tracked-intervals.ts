@@ -2,7 +2,7 @@ import type { ElementBatch } from "../../netlink/kernel.js";
 import { mergeRanges, parseRange, rangeText } from "../../base/ip-ranges.js";
 import { rangeKey, rangeOfKey, rangeRows } from "../rules/intervals.js";
 import { printKey } from "../rules/print-key.js";
-import { FIELD_TYPES } from "../rules/field-types.js";
+import { bytesOf } from "../rules/field-types.js";
 import { padded } from "../rules/schema.js";
 import type { CounterDump } from "./counted-rows.js";
 import { DisjointRanges } from "./disjoint-ranges.js";
@@ -105,7 +105,7 @@ export class TrackedIntervals extends TrackedElements {
     let to = 0;
     const fields = key.map((field) => {
       const from = to;
-      to += key.length === 1 ? this.#width : padded(FIELD_TYPES[field].bytes);
+      to += key.length === 1 ? this.#width : padded(bytesOf(field));
       return [from, to] as const;
     });
     return new DisjointRanges(fields);

@@ -1,44 +1,67 @@
 /** Every kind of action: its expressions, the same that nft generates, and its text. */
 import {
-  CtKey,
+  ByteorderOp,
   DynsetOp,
   IpProto,
-  MetaKey,
   NatFlag,
   NatType,
+  PayloadBase,
   register,
   RejectType,
+  SynproxyFlag,
   VERDICT_REGISTER,
 } from "../../netlink/constants.js";
-import type { Expr, Family } from "../../netlink/kernel.js";
+import type { Expr, Family, Verdict } from "../../netlink/kernel.js";
 import { verdictText } from "../elements/verdict-registry.js";
+import { addressBytes, addressText, numberToBytes, parseRange, prefixLength } from "../../base/ip-ranges.js";
+import { anonymousRows, ANONYMOUS_NAME } from "./anonymous-sets.js";
 import {
-  addressField,
-  CT_MARK,
-  headerField,
-  hostU32,
-  loadKey,
-  lookUp,
   IP_NAME,
+  knownVersion,
+  NFPROTO,
+  requireField,
+  requireL4proto,
+  requireVersion,
+  versionOf,
+} from "./dependencies.js";
+import {
+  bytesOfValue,
+  FIELD_TYPES,
+  hex,
+  ICMP_CODES,
+  ICMPV6_CODES,
+  type ValueType,
+  valueText,
+  type Width,
+  widthOf,
+} from "./field-types.js";
+import { type FieldEntry, type FieldName, FIELDS, load, protocolOfField, widthOfField } from "./packet-fields.js";
+import { loadKey, loadSetKey, lookUp, operand, versionOfType, type LoadedKey } from "./keys.js";
+import {
+  hostU32,
+  immediate,
+  lookup,
   type LowerContext,
   lowered,
   type Lowered,
   masked,
   maskOf,
-  metaField,
-  NFPROTO,
   portBytes,
-  requireL4proto,
-  requireVersion,
   type StatementKind,
-  versionOf,
-  versionOfType,
 } from "./lowered.js";
-import { portBounds, portRange, portText } from "./matches.js";
-import { addressBytes, addressText } from "../../base/ip-ranges.js";
-import { classidText, hex } from "./field-types.js";
+import { packed, portBounds, portRange, portText, rowText } from "./matches.js";
 import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./names-and-comments.js";
-import { type Action, LIMIT_SECONDS } from "./rule.js";
+import {
+  type Action,
+  type AddressSource,
+  type DataSource,
+  type Field,
+  LIMIT_SECONDS,
+  type PortSource,
+} from "./rule.js";
+import { LOG_FLAGS, LOG_LEVELS } from "./vocabulary.js";
+import { typeIdOf } from "./schema.js";
+import { flagsOf } from "./values.js";
 
 type Of<K extends Action["action"]> = Extract<Action, { action: K }>;
 
@@ -46,104 +69,448 @@ type Of<K extends Action["action"]> = Extract<Action, { action: K }>;
 const DEFAULT_BURST = 5;
 /** NFT_LIMIT_F_INV and NFT_CONNLIMIT_F_INV: matches above the limit. */
 const BEYOND = 1;
-const LOG_LEVELS = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"];
+const BYTE_UNITS = { bytes: 1n, kbytes: 1024n, mbytes: 1048576n } as const;
 
 export function durationText(ms: number): string {
   return ms % 1000 === 0 ? `${ms / 1000}s` : `${ms}ms`;
 }
 
-function packetRate({ rate, per, burst = DEFAULT_BURST }: Omit<Of<"limit">, "action">, flags: number): Lowered {
+function limited({ rate, per, unit = "packets", burst, over }: Omit<Of<"limit">, "action">): Lowered {
   if (!Number.isSafeInteger(rate) || rate < 1) throw new RangeError(`not a rate: ${rate}`);
-  const unit = BigInt(LIMIT_SECONDS[per]);
-  return lowered(
-    `limit rate ${flags === BEYOND ? "over " : ""}${rate}/${per} burst ${burst} packets`,
+  const flags = over === true ? BEYOND : 0;
+  const time = { unit: BigInt(LIMIT_SECONDS[per]), flags };
+  const how = `limit rate ${over === true ? "over " : ""}${rate}`;
+  if (unit === "packets") {
+    const packets = burst ?? DEFAULT_BURST;
     // NFT_LIMIT_PKTS
-    { type: "limit", rate: BigInt(rate), unit, burst, limitType: 0, flags },
+    return lowered(`${how}/${per} burst ${packets} packets`, {
+      type: "limit",
+      rate: BigInt(rate),
+      burst: packets,
+      limitType: 0,
+      ...time,
+    });
+  }
+  const bytes = BYTE_UNITS[unit];
+  const size = Number(BigInt(burst ?? 0) * bytes);
+  // NFT_LIMIT_PKT_BYTES
+  const limit = { type: "limit", rate: BigInt(rate) * bytes, burst: size, limitType: 1, ...time } as const;
+  return lowered(`${how} ${unit}/${per}${burst === undefined ? "" : ` burst ${burst} ${unit}`}`, limit);
+}
+
+/** Returns the expression that writes a field. Undefined if nothing does. */
+function writer(name: FieldName, { source, bits }: FieldEntry): ((sreg: number) => Expr) | undefined {
+  if (source.from === "meta") return (sreg) => ({ type: "meta", key: source.key, sreg });
+  if (source.from === "ct") return (sreg) => ({ type: "ct", key: source.key, sreg });
+  if (source.from === "exthdr")
+    return (sreg) => ({
+      type: "exthdr",
+      op: source.op,
+      hdrType: source.header,
+      offset: source.offset / 8,
+      len: bits / 8,
+      sreg,
+    });
+  if (source.from !== "payload") return undefined;
+  const range = { base: PayloadBase[source.base], offset: source.offset / 8, len: bits / 8 };
+  return (sreg) => ({ type: "payload", ...range, sreg, ...checksumOf(name) });
+}
+
+/** enum nft_payload_csum_types: where the checksum of a header is. */
+const CHECKSUMS: Readonly<Record<string, readonly [type: number, offset?: number]>> = {
+  ip: [1, 10],
+  tcp: [1, 16],
+  udp: [1, 6],
+  icmp: [1, 2],
+  icmpv6: [1, 2],
+  igmp: [1, 2],
+  sctp: [2, 8],
+};
+/** Fields that the transport header's checksum covers too. */
+const PSEUDO_HEADER = new Set<string>([
+  "ip saddr",
+  "ip daddr",
+  "ip protocol",
+  "ip length",
+  "ip6 saddr",
+  "ip6 daddr",
+  "ip6 nexthdr",
+  "ip6 length",
+]);
+
+function checksumOf(
+  name: FieldName,
+): Pick<Extract<Expr, { type: "payload" }>, "csumType" | "csumOffset" | "csumFlags"> {
+  const [csumType, csumOffset] = CHECKSUMS[protocolOfField(name)] ?? [0];
+  const csumFlags = PSEUDO_HEADER.has(name) ? 1 : 0;
+  return csumOffset === undefined ? { csumType, csumFlags } : { csumType, csumOffset, csumFlags };
+}
+
+/** Writes a field of the packet or its connection. */
+function setField(name: FieldName, source: DataSource, context: LowerContext): Lowered {
+  const entry: FieldEntry = FIELDS[name];
+  if (entry.settable === undefined) throw new RangeError(`${name} cannot be set`);
+  requireField(context, name, entry);
+  const width = widthOfField(entry);
+  if (entry.source.from === "payload" && typeof source !== "object") return setHeader(name, entry, source);
+  if (load(entry, 1).isPartial) throw new RangeError(`${name} takes a constant only: it is some bits of a byte`);
+  const value = valueOf(entry.type, width, source, context);
+  return lowered(`${name} set ${value.text}`, ...value.exprs, writer(name, entry)!(1));
+}
+
+/** Writes a constant to a header. Where a checksum has to be corrected, the kernel writes an even number of bytes at an even place. */
+function setHeader(name: FieldName, entry: FieldEntry, value: unknown): Lowered {
+  const { expr, shift, isPartial } = load(entry, 1);
+  const { base, offset, len } = expr as Extract<Expr, { type: "payload" }>;
+  const width = widthOfField(entry);
+  const data = bytesOfValue(entry.type, value, width);
+  const text = `${name} set ${valueText(entry.type, data, width)}`;
+  const checksum = checksumOf(name);
+  const align = checksum.csumType === 0 ? 1 : 2;
+  const first = offset - (offset % align);
+  const end = Math.ceil((offset + len) / align) * align;
+  if (!isPartial && first === offset && end === offset + len)
+    return lowered(text, immediate(data), writer(name, entry)!(1));
+  const place = BigInt(shift + (end - offset - len) * 8);
+  const bytes = end - first;
+  const ones = (1n << BigInt(bytes * 8)) - 1n;
+  const field = ((1n << BigInt(entry.bits)) - 1n) << place;
+  const xor = data.reduce((all, byte) => (all << 8n) | BigInt(byte), 0n) << place;
+  const range = { base, offset: first, len: bytes };
+  return lowered(
+    text,
+    { type: "payload", ...range, dreg: 1 },
+    masked(numberToBytes(ones ^ field, bytes), numberToBytes(xor, bytes)),
+    { type: "payload", ...range, sreg: 1, ...checksum },
   );
 }
 
-function setMeta(key: "mark" | "priority", { exprs, text }: Lowered): Lowered {
-  return lowered(`meta ${key} set ${text}`, ...exprs, { type: "meta", key: MetaKey[key], sreg: 1 });
+/** Loads a value into register 1: a constant, another field, or what a map holds. */
+function valueOf(type: ValueType, width: Width, source: DataSource, context: LowerContext): Lowered {
+  if (typeof source !== "object" || Array.isArray(source)) {
+    const data = Array.isArray(source) ? hostU32(flagsOf({ type, width }, source)) : bytesOfValue(type, source, width);
+    return lowered(valueText(type, data, width), immediate(data));
+  }
+  if (isFromMap(source)) {
+    const data = lookUpOrMake(context, source.key, source.map, [type], [width]);
+    return lowered(data.text, ...data.exprs);
+  }
+  const { from, mask, xor } = source as { from: Field; mask?: number; xor?: number };
+  const one = operand(context, from, type === "integer" ? undefined : type);
+  const isNumber = one.type === "index" || one.type === "integer" || type === "integer";
+  if (one.type !== type && !(isNumber && one.width.bits === width.bits))
+    throw new RangeError(`${one.text} has type ${one.type}, which does not fit ${type}`);
+  if (one.loaded.isPartial) throw new RangeError(`${one.text} cannot be copied: it is some bits of a byte`);
+  const { length } = width;
+  const isSwapped = one.width.hostOrder !== width.hostOrder && length > 1;
+  const op = one.width.hostOrder ? ByteorderOp.hton : ByteorderOp.ntoh;
+  const swap: Expr[] = isSwapped ? [{ type: "byteorder", sreg: 1, dreg: 1, op, len: length, size: length }] : [];
+  if (mask === undefined && xor === undefined) return lowered(one.text, ...one.load(1), ...swap);
+  const bits = [masked(hostU32(mask ?? 0xffffffff), hostU32(xor ?? 0))];
+  const text = `${one.text}${mask === undefined ? "" : ` & ${hex(mask)}`}${xor === undefined ? "" : ` ^ ${hex(xor)}`}`;
+  return lowered(text, ...one.load(1), ...swap, ...bits);
 }
 
-/** How to load a mark, and how to set it. */
-interface Mark {
-  readonly field: Lowered;
-  readonly set: (value: Lowered) => Lowered;
+/** Loads the data for a key, from a named map or from one that comes with the rule. */
+function lookUpOrMake(
+  context: LowerContext,
+  key: readonly Field[],
+  map: string | readonly (readonly [unknown, unknown])[],
+  types: readonly ValueType[],
+  widths: readonly Width[] = types.map((type) => widthOf(type)),
+): Lowered {
+  if (typeof map === "string") {
+    const data = context.setSpec?.(map)?.data;
+    if (
+      data !== undefined &&
+      (data === "verdict" ||
+        data.length !== types.length ||
+        !data.every((one, i) => one === types[i] || types[i] === "integer"))
+    )
+      throw new RangeError(
+        `map ${map} has data of ${data === "verdict" ? data : data.join(" . ")}, not of ${types.join(" . ")}`,
+      );
+    return lookUp(context, key, map, 1);
+  }
+  const loaded = loadKey(context, key, "the map");
+  const operands = types.map((type, index) => ({ type, width: widths[index] })) as unknown as LoadedKey["operands"];
+  const rows = map.map(([from, to]) => Uint8Array.from([...packed(loaded, from), ...packed({ operands }, to)]));
+  const dataLen = packed({ operands }, map[0][1]).length;
+  const id = context.anonymous.push(
+    anonymousRows(keyTypeOf(loaded), rows[0].length - dataLen, rows, {
+      dataType: typeIdOf(types.map((type) => FIELD_TYPES[type].id)),
+      dataLen,
+    }),
+  );
+  const texts = map.map(([from, to]) => `${rowText(loaded, from)} : ${rowText({ operands }, to)}`);
+  return lowered(`${loaded.text} map { ${texts.join(", ")} }`, ...loaded.exprs, {
+    ...lookup(ANONYMOUS_NAME, false, id),
+    dreg: 1,
+  } as Expr);
 }
 
-const PACKET_MARK: Mark = { field: metaField("mark"), set: (value) => setMeta("mark", value) };
-const CONNECTION_MARK: Mark = {
-  field: CT_MARK,
-  set: ({ exprs, text }) => lowered(`ct mark set ${text}`, ...exprs, { type: "ct", key: CtKey.mark, sreg: 1 }),
-};
+const keyTypeOf = ({ operands }: LoadedKey): number => typeIdOf(operands.map(({ type }) => FIELD_TYPES[type].id));
+
+/** Applies the verdict that a named map, or one that comes with the rule, holds. */
+function verdictMap({ key, map }: Of<"vmap">, context: LowerContext): Lowered {
+  if (typeof map === "string") return lookUp(context, key, map, VERDICT_REGISTER);
+  const loaded = loadKey(context, key, "the map");
+  const verdicts = map.map(([, verdict]) => verdict as Verdict);
+  const rows = map.map(([row], index) => Uint8Array.from([...packed(loaded, row), ...hostU32(index)]));
+  // NFT_DATA_VERDICT
+  const id = context.anonymous.push(
+    anonymousRows(keyTypeOf(loaded), rows[0].length - 4, rows, { dataType: 0xffffff00 }, verdicts),
+  );
+  const texts = map.map(([row], index) => `${rowText(loaded, row)} : ${verdictText(verdicts[index])}`);
+  return lowered(`${loaded.text} vmap { ${texts.join(", ")} }`, ...loaded.exprs, {
+    ...lookup(ANONYMOUS_NAME, false, id),
+    dreg: VERDICT_REGISTER,
+  } as Expr);
+}
+
+/** mark = (mark & ~mask) | value, or another source. */
+function setMark(
+  name: "meta mark" | "ct mark",
+  action: Of<"set-mark"> | Of<"set-ct-mark">,
+  context: LowerContext,
+): Lowered {
+  const { value } = action;
+  if (typeof value === "object") {
+    if (action.mask !== undefined)
+      throw new RangeError("a mask takes a constant value; mask the source instead: { from, mask }");
+    return setField(name, value, context);
+  }
+  const mask = maskOf({ mask: action.mask, value });
+  if (mask === 0xffffffff) return setField(name, value, context);
+  const or = value === 0 ? "" : ` | ${hex(value)}`;
+  return changeMark(name, ~mask >>> 0, value, mask === value ? `| ${hex(value)}` : `& ${hex(~mask)}${or}`);
+}
 
 /** mark = (mark & mask) ^ xor. `how` is the nft notation. */
-function changeMark({ field, set }: Mark, mask: number, xor: number, how: string): Lowered {
-  return set(lowered(`${field.text} ${how}`, ...field.exprs, masked(hostU32(mask), hostU32(xor))));
+function changeMark(name: "meta mark" | "ct mark", mask: number, xor: number, how: string): Lowered {
+  const entry = FIELDS[name];
+  return lowered(
+    `${name} set ${name} ${how}`,
+    load(entry, 1).expr,
+    masked(hostU32(mask), hostU32(xor)),
+    writer(name, entry)!(1),
+  );
 }
 
-/** mark = (mark & ~mask) | value. */
-function setMark(mark: Mark, action: { readonly mask?: number; readonly value: number }): Lowered {
-  const { value } = action;
-  const mask = maskOf(action);
-  if (mask === 0xffffffff) return mark.set(lowered(hex(value), immediate(hostU32(value))));
-  const or = value === 0 ? "" : ` | ${hex(value)}`;
-  return changeMark(mark, ~mask >>> 0, value, mask === value ? `| ${hex(value)}` : `& ${hex(~mask)}${or}`);
+interface NatOptions {
+  readonly random?: boolean;
+  readonly fullyRandom?: boolean;
+  readonly persistent?: boolean;
 }
 
-function immediate(data: Uint8Array, dreg = 1): Expr {
-  return { type: "immediate", dreg, data };
-}
-
-type Constants = Pick<Of<"dnat">, "address" | "port"> & Pick<Of<"snat">, "fullyRandom">;
-
-/** Constants go to registers 1 (address) and 2 (port), or the only one to register 1. */
-function natTo(how: "dnat" | "snat", { address, port, fullyRandom }: Constants, context: LowerContext): Lowered {
-  if (address === undefined && port === undefined) throw new RangeError("a nat action needs an address or a port");
-  const bytes = address === undefined ? undefined : addressBytes(address);
-  const version = bytes === undefined ? (context.version ?? context.assumed) : bytes.length === 4 ? 4 : 6;
-  if (version === undefined) throw new RangeError("a nat action without an address needs a rule for one IP family");
-  const exprs = versionOf(context.family) === undefined ? [] : requireVersion(context, version);
-  const registers: { regAddrMin?: number; regProtoMin?: number } = {};
-  if (bytes !== undefined) exprs.push(immediate(bytes, (registers.regAddrMin = 1)));
-  if (port !== undefined) {
-    registers.regProtoMin = bytes === undefined ? 1 : 2;
-    exprs.push(immediate(portBytes(port), registers.regProtoMin));
-  }
+function natFlags({ random, fullyRandom, persistent }: NatOptions): { readonly flags: number; readonly text: string } {
   const flags =
-    (fullyRandom === true ? NatFlag.protoRandomFully : 0) | (port === undefined ? 0 : NatFlag.protoSpecified);
-  const name = bytes === undefined ? "" : addressText(bytes);
-  const destination = port === undefined ? name : `${name.includes(":") ? `[${name}]` : name}:${port}`;
-  const ip = context.family === "inet" && bytes !== undefined ? `${IP_NAME[version]} ` : "";
-  return lowered(`${how} ${ip}to ${destination}${fullyRandom === true ? " fully-random" : ""}`, ...exprs, {
+    (random === true ? NatFlag.protoRandom : 0) |
+    (fullyRandom === true ? NatFlag.protoRandomFully : 0) |
+    (persistent === true ? NatFlag.persistent : 0);
+  const words = [
+    random === true ? "random" : "",
+    fullyRandom === true ? "fully-random" : "",
+    persistent === true ? "persistent" : "",
+  ];
+  return { flags, text: flags === 0 ? "" : ` ${words.filter((word) => word !== "").join(",")}` };
+}
+
+const withFlags = (flags: number): { readonly flags?: number } => (flags === 0 ? {} : { flags });
+
+interface Target extends NatOptions {
+  readonly address?: AddressSource;
+  readonly port?: PortSource;
+}
+
+function isFromMap<S>(source: S): source is Extract<S, { key: unknown }> {
+  return typeof source === "object" && source !== null && !Array.isArray(source) && "map" in source;
+}
+
+function requirePorts({ facts }: LowerContext): void {
+  if (!facts.hasTransport)
+    throw new RangeError(
+      'ports need a match of the protocol before them, such as { match: "protocol", protocol: "tcp" }',
+    );
+}
+
+interface LoadedPorts {
+  readonly exprs: readonly Expr[];
+  readonly text: string;
+  readonly registers: { readonly regProtoMin: number; readonly regProtoMax?: number };
+}
+
+/** Loads ports into registers of 16 bytes, from `first` on. Ports of a map need the first one. */
+function portsAt(ports: PortSource, first: number, context: LowerContext): LoadedPorts {
+  if (isFromMap(ports)) {
+    requirePorts(context);
+    if (first !== 1) throw new RangeError("ports of a map take no address: use a map of address and port");
+    const data = lookUpOrMake(context, ports.key, ports.map, ["inet_service"]);
+    return { ...data, registers: { regProtoMin: 1 } };
+  }
+  requirePorts(context);
+  const range = portRange(ports);
+  const [from, to] = portBounds(range);
+  if (range.from === range.to)
+    return { exprs: [immediate(from, first)], text: portText(range), registers: { regProtoMin: first } };
+  const registers = { regProtoMin: first, regProtoMax: first + 1 };
+  return { exprs: [immediate(from, first), immediate(to, first + 1)], text: portText(range), registers };
+}
+
+/** The address or its range, then the port or its range. */
+function natTo(how: "dnat" | "snat", target: Target, context: LowerContext): Lowered {
+  const { address, port } = target;
+  if (address === undefined && port === undefined) throw new RangeError("a nat action needs an address or a port");
+  if (isFromMap(address)) return natThrough(how, target, address, context);
+  const range =
+    address === undefined ? undefined : parseRange(typeof address === "string" ? address : address.join("-"));
+  const version = range?.version ?? knownVersion(context) ?? context.assumed;
+  if (version === undefined) throw new RangeError("a nat action without an address needs a rule for one IP family");
+  if (versionOf(context.family) !== undefined) requireVersion(context, version);
+  const bytes = version === 4 ? 4 : 16;
+  const ends = range === undefined ? [] : range.from === range.to ? [range.from] : [range.from, range.to];
+  const isPrefix = ends.length === 2 && typeof address === "string" && address.includes("/");
+  const ports = port === undefined ? undefined : portsAt(port, ends.length + 1, context);
+  const options = natFlags(target);
+  const flags = options.flags | (ports === undefined ? 0 : NatFlag.protoSpecified) | (isPrefix ? NatFlag.netmap : 0);
+  const names = ends.map((end) => addressText(numberToBytes(end, bytes)));
+  const quoted = names.map((name) => (ports !== undefined && version === 6 ? `[${name}]` : name)).join("-");
+  const name = isPrefix ? `${names[0]}/${prefixLength(range!, bytes * 8)}` : quoted;
+  const ip = context.family === "inet" && range !== undefined ? `${IP_NAME[version]} ` : "";
+  return lowered(
+    `${how} ${ip}${isPrefix ? "prefix " : ""}to ${name}${ports === undefined ? "" : `:${ports.text}`}${options.text}`,
+    ...ends.map((end, index) => immediate(numberToBytes(end, bytes), index + 1)),
+    ...(ports?.exprs ?? []),
+    {
+      type: "nat",
+      natType: NatType[how],
+      family: NFPROTO[version],
+      ...(ends.length > 0 ? { regAddrMin: 1 } : {}),
+      ...(ends.length > 1 ? { regAddrMax: 2 } : {}),
+      ...ports?.registers,
+      ...withFlags(flags),
+    },
+  );
+}
+
+/** The result of the look-up replaces its key: the address is at word 0, the port at the first word after it. */
+function natThrough(
+  how: "dnat" | "snat",
+  { port, ...options }: Target,
+  { key, map, data = "address" }: Extract<AddressSource, { key: unknown }>,
+  context: LowerContext,
+): Lowered {
+  if (port !== undefined) throw new RangeError("an address of a map takes no port: use a map of address and port");
+  const type = typeof map === "string" ? context.setSpec?.(map)?.data?.[0] : undefined;
+  const given = typeof map === "string" ? undefined : String([map[0]?.[1]].flat()[0]).includes(":") ? 6 : 4;
+  const version = versionOf(context.family) ?? versionOfType(type) ?? given ?? knownVersion(context) ?? context.assumed;
+  if (version === undefined)
+    throw new RangeError(
+      `map ${String(map)}: declare the map before the rule, because ${how} in a table of family ${context.family} needs its types`,
+    );
+  const address = version === 4 ? "ipv4_addr" : "ipv6_addr";
+  const { exprs, text } = lookUpOrMake(context, key, map, data === "address" ? [address] : [address, "inet_service"]);
+  const { flags, text: how2 } = natFlags(options);
+  const nat = {
     type: "nat",
     natType: NatType[how],
     family: NFPROTO[version],
-    ...registers,
-    ...(flags === 0 ? {} : { flags }),
+    regAddrMin: 1,
+    ...withFlags(flags),
+  } as const;
+  const ip = IP_NAME[version];
+  if (data === "address")
+    return lowered(`${how} ${context.family === "inet" ? `${ip} ` : ""}to ${text}${how2}`, ...exprs, nat);
+  return lowered(`${how} ${ip} addr . port to ${text}${how2}`, ...exprs, {
+    ...nat,
+    regProtoMin: register(version === 4 ? 1 : 4),
   });
 }
 
-/** ICMP_UNREACH codes, ICMPV6_UNREACH codes, NFT_REJECT_ICMPX codes. */
-const REJECT_CODES = {
-  "port-unreachable": { ip: 3, ip6: 4, inet: 1 },
-  "admin-prohibited": { ip: 13, ip6: 1, inet: 3 },
-  "host-unreachable": { ip: 1, ip6: 3, inet: 2 },
-} as const;
+/** Own ports: a masquerade or a redirect. */
+function ownPorts(
+  how: "masquerade" | "redirect",
+  { ports, ...options }: Omit<Of<"redirect">, "action">,
+  context: LowerContext,
+): Lowered {
+  const { flags, text } = natFlags(options);
+  const type = how === "masquerade" ? "masq" : "redir";
+  if (ports === undefined) return lowered(`${how}${text}`, { type, ...withFlags(flags) });
+  const loaded = portsAt(ports, 1, context);
+  const all = { ...loaded.registers, flags: flags | NatFlag.protoSpecified };
+  return lowered(`${how} to :${loaded.text}${text}`, ...loaded.exprs, { type, ...all });
+}
 
 const single = (family: Family): "ip" | "ip6" | "inet" => (family === "ip" || family === "ip6" ? family : "inet");
+
+/** NFT_REJECT_ICMPX codes, for tables of both IP families. */
+const ICMPX_CODES = { "no-route": 0, "port-unreachable": 1, "host-unreachable": 2, "admin-prohibited": 3 } as const;
+const REJECTS = {
+  ip: { protocol: "icmp", codes: ICMP_CODES, rejectType: RejectType.icmpUnreachable },
+  ip6: { protocol: "icmpv6", codes: ICMPV6_CODES, rejectType: RejectType.icmpUnreachable },
+  inet: { protocol: "icmpx", codes: ICMPX_CODES, rejectType: RejectType.icmpxUnreachable },
+} as const;
+
+function reject({ with: how = "port-unreachable" }: Of<"reject">, context: LowerContext): Lowered {
+  if (how === "tcp-reset") {
+    requireL4proto(context, IpProto.tcp);
+    return lowered("reject with tcp reset", { type: "reject", rejectType: RejectType.tcpReset, code: 0 });
+  }
+  const { protocol, codes, rejectType } = REJECTS[single(context.family)];
+  const known: Readonly<Record<string, number>> = codes;
+  const name = how === "host-unreachable" && protocol === "icmpv6" ? "addr-unreachable" : how;
+  if (!Object.hasOwn(known, name))
+    throw new RangeError(
+      `a table of family ${context.family} rejects with one of ${Object.keys(known).join(", ")}, tcp-reset, not ${how}`,
+    );
+  const text = name === "port-unreachable" ? "reject" : `reject with ${protocol} type ${name}`;
+  return lowered(text, { type: "reject", rejectType, code: known[name] });
+}
+
+function log({ prefix, level, group, snaplen, queueThreshold, flags }: Of<"log">): Lowered {
+  const words = ["log"];
+  if (prefix !== undefined) {
+    if (Buffer.byteLength(prefix) > MAX_LOG_PREFIX_BYTES)
+      throw new RangeError(`a log prefix must not exceed ${MAX_LOG_PREFIX_BYTES} bytes: ${prefix}`);
+    checkQuotable("log prefix", prefix);
+    words.push(`prefix "${prefix}"`);
+  }
+  const base = { type: "log", ...(prefix === undefined ? {} : { prefix }) } as const;
+  if (group !== undefined) {
+    if (level !== undefined || flags !== undefined)
+      throw new RangeError("a log action takes a level and flags, or a group, not both");
+    words.push(`group ${group}`);
+    if (snaplen !== undefined) words.push(`snaplen ${snaplen}`);
+    if (queueThreshold !== undefined) words.push(`queue-threshold ${queueThreshold}`);
+    return lowered(words.join(" "), {
+      ...base,
+      group,
+      ...(snaplen === undefined ? {} : { snaplen }),
+      ...(queueThreshold === undefined ? {} : { qthreshold: queueThreshold }),
+    });
+  }
+  if (snaplen !== undefined || queueThreshold !== undefined)
+    throw new RangeError("snaplen and queueThreshold need a group");
+  const number = typeof level === "string" ? LOG_LEVELS.indexOf(level) : level;
+  if (number !== undefined) words.push(`level ${LOG_LEVELS[number] ?? number}`);
+  if (flags !== undefined) words.push(...flags.map((flag) => `flags ${flag}`));
+  const bits = flags?.reduce((all, flag) => all | LOG_FLAGS[flag], 0) ?? 0;
+  return lowered(words.join(" "), { ...base, ...(number === undefined ? {} : { level: number }), ...withFlags(bits) });
+}
 
 type IntoSet = Pick<Of<"update">, "key" | "set" | "timeoutMs" | "data">;
 
 /** Puts the key, from word 0 on, into a dynamic set. Constant data is in the next 16-byte register. `counts`: the element's statement. */
 function intoSet(
-  op: "add" | "update",
+  op: keyof typeof DynsetOp,
   { key, set, timeoutMs, data }: IntoSet,
   context: LowerContext,
   counts?: Lowered,
 ): Lowered {
-  const { exprs, text, words } = loadKey(context, key, set);
+  const spec = context.setSpec?.(set);
+  if (spec !== undefined && spec.dynamic !== true)
+    throw new RangeError(`set ${set} is not dynamic: declare it with dynamic: true`);
+  const { exprs, text, words } = loadSetKey(context, key, set);
   const timeout = timeoutMs === undefined ? {} : { timeout: BigInt(timeoutMs) };
   const time = timeoutMs === undefined ? "" : ` timeout ${durationText(timeoutMs)}`;
   const element = `${op} @${set} { ${text}${time}`;
@@ -164,96 +531,165 @@ function intoSet(
   );
 }
 
-/** enum nft_payload_csum_types, nft_payload_csum_flags. Only the IPv4 header has a checksum of its own (RFC 791). */
-const CSUM_INET = 1;
-const CSUM_PSEUDO_HEADER = 1;
-const IPV4_CHECKSUM_OFFSET = 10;
+function connections({ count, over }: { readonly count: number; readonly over?: boolean }): Lowered {
+  if (!Number.isSafeInteger(count) || count < 1) throw new RangeError(`not a number of connections: ${count}`);
+  return lowered(`ct count ${over === true ? "over " : ""}${count}`, {
+    type: "connlimit",
+    count,
+    flags: over === true ? BEYOND : 0,
+  });
+}
+
+/** NFT_QUEUE_FLAG_*. */
+const QUEUE = { bypass: 1, fanout: 2 } as const;
+
+function queue({ num, bypass, fanout }: Of<"queue">, context: LowerContext): Lowered {
+  const flags = (bypass === true ? QUEUE.bypass : 0) | (fanout === true ? QUEUE.fanout : 0);
+  const words = [bypass === true ? "bypass" : "", fanout === true ? "fanout" : ""].filter((word) => word !== "");
+  const how = words.length === 0 ? "" : ` flags ${words.join(",")}`;
+  if (typeof num === "object" && "field" in num) {
+    const one = operand(context, num);
+    return lowered(`queue${how} to ${one.text}`, ...one.load(1), { type: "queue", sregQnum: 1, flags });
+  }
+  const [from, to] = typeof num === "number" ? [num, num] : num;
+  if (to < from) throw new RangeError(`not a range of queues: ${from}-${to}`);
+  return lowered(`queue${how} to ${from === to ? from : `${from}-${to}`}`, {
+    type: "queue",
+    num: from,
+    total: to - from + 1,
+    flags,
+  });
+}
+
+function tproxy({ address, port }: Of<"tproxy">, context: LowerContext): Lowered {
+  if (address === undefined && port === undefined) throw new RangeError("tproxy needs an address or a port");
+  const bytes = address === undefined ? undefined : addressBytes(address);
+  const version = bytes === undefined ? versionOf(context.family) : bytes.length === 4 ? 4 : 6;
+  // In inet, packets of the other version end the rule.
+  if (version !== undefined && context.family !== "inet") requireVersion(context, version);
+  if (context.facts.l4proto !== IpProto.tcp && context.facts.l4proto !== IpProto.udp)
+    throw new RangeError(
+      'tproxy needs a match of tcp or udp before it, such as { match: "protocol", protocol: "tcp" }',
+    );
+  const ip = context.family === "inet" && version !== undefined ? `${IP_NAME[version]} ` : "";
+  const name =
+    bytes === undefined ? "" : version === 6 && port !== undefined ? `[${addressText(bytes)}]` : addressText(bytes);
+  const portReg = bytes === undefined ? 1 : 2;
+  return lowered(
+    `tproxy ${ip}to ${name}${port === undefined ? "" : `:${port}`}`,
+    ...(bytes === undefined ? [] : [immediate(bytes)]),
+    ...(port === undefined ? [] : [immediate(portBytes(port), portReg)]),
+    {
+      type: "tproxy",
+      family: version === undefined ? 0 : NFPROTO[version],
+      ...(bytes === undefined ? {} : { regAddr: 1 }),
+      ...(port === undefined ? {} : { regPort: portReg }),
+    },
+  );
+}
+
+/** Sends a copy: in ip and ip6 to an address, in netdev out of a device. */
+function dup({ address, device }: Of<"dup">, { family }: LowerContext): Lowered {
+  if (family === "netdev" ? address !== undefined || device === undefined : address === undefined)
+    throw new RangeError(
+      `dup in a table of family ${family} needs ${family === "netdev" ? "a device and no address" : "an address"}`,
+    );
+  const to = address === undefined ? [] : [immediate(ownAddress(address, family, "dup"))];
+  const dreg = to.length + 1;
+  const out = device === undefined ? [] : [immediate(hostU32(device), dreg)];
+  const words = address === undefined ? `${device}` : `${address}${device === undefined ? "" : ` device ${device}`}`;
+  const registers = {
+    ...(address === undefined ? {} : { sregAddr: 1 }),
+    ...(device === undefined ? {} : { sregDev: dreg }),
+  };
+  return lowered(`dup to ${words}`, ...to, ...out, { type: "dup", ...registers });
+}
+
+/** Throws RangeError unless the address belongs to the table's family. */
+function ownAddress(address: string, family: Family, what: string): Uint8Array {
+  const bytes = addressBytes(address);
+  if (versionOf(family) !== (bytes.length === 4 ? 4 : 6))
+    throw new RangeError(
+      `${what} to ${address} needs a table of family ${bytes.length === 4 ? "ip" : "ip6"}, not ${family}`,
+    );
+  return bytes;
+}
+
+/** Sends the packet out of a device, to a neighbour there if there is an address. */
+function fwd({ device, address }: Of<"fwd">): Lowered {
+  const out = immediate(hostU32(device));
+  if (address === undefined) return lowered(`fwd to ${device}`, out, { type: "fwd", sregDev: 1 });
+  const bytes = addressBytes(address);
+  const version = bytes.length === 4 ? 4 : 6;
+  const to = { type: "fwd", sregDev: 1, sregAddr: 2, nfproto: NFPROTO[version] } as const;
+  return lowered(`fwd ${IP_NAME[version]} to ${address} device ${device}`, out, immediate(bytes, 2), to);
+}
+
+function synproxy({ mss, wscale, sackPerm, timestamp }: Of<"synproxy">): Lowered {
+  const words = ["synproxy"];
+  if (mss !== undefined) words.push(`mss ${mss}`);
+  if (wscale !== undefined) words.push(`wscale ${wscale}`);
+  if (timestamp === true) words.push("timestamp");
+  if (sackPerm === true) words.push("sack-perm");
+  const flags =
+    (mss === undefined ? 0 : SynproxyFlag.mss) |
+    (wscale === undefined ? 0 : SynproxyFlag.wscale) |
+    (sackPerm === true ? SynproxyFlag.sackPerm : 0) |
+    (timestamp === true ? SynproxyFlag.timestamp : 0);
+  return lowered(words.join(" "), { type: "synproxy", mss: mss ?? 0, wscale: wscale ?? 0, flags });
+}
+
+/** Action under the name of its `set` form. */
+const setting =
+  (name: FieldName): StatementKind<{ readonly value: DataSource }> =>
+  ({ value }, context) =>
+    setField(name, value, context);
 
 export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> } = {
-  log({ prefix, level, group }) {
-    if (Buffer.byteLength(prefix) > MAX_LOG_PREFIX_BYTES)
-      throw new RangeError(`a log prefix must not exceed ${MAX_LOG_PREFIX_BYTES} bytes: ${prefix}`);
-    checkQuotable("log prefix", prefix);
-    if (group !== undefined && level !== undefined)
-      throw new RangeError("a log action takes a level or a group, not both");
-    const text = `log prefix "${prefix}"`;
-    if (group !== undefined) return lowered(`${text} group ${group}`, { type: "log", prefix, group });
-    if (level === undefined) return lowered(text, { type: "log", prefix });
-    return lowered(`${text} level ${LOG_LEVELS[level] ?? level}`, { type: "log", prefix, level });
-  },
-  masquerade({ ports, random, fullyRandom }) {
-    const flags = (random === true ? NatFlag.protoRandom : 0) | (fullyRandom === true ? NatFlag.protoRandomFully : 0);
-    const words = [...(random === true ? ["random"] : []), ...(fullyRandom === true ? ["fully-random"] : [])];
-    const how = flags === 0 ? "" : ` ${words.join(",")}`;
-    if (ports === undefined) return lowered(`masquerade${how}`, { type: "masq", ...(flags === 0 ? {} : { flags }) });
-    const range = portRange(ports);
-    const [from, to] = portBounds(range);
-    const text = `masquerade to :${portText(range)}${how}`;
-    const masq = { type: "masq", regProtoMin: 1, flags: flags | NatFlag.protoSpecified } as const;
-    if (range.from === range.to) return lowered(text, immediate(from), masq);
-    return lowered(text, immediate(from), immediate(to, 2), { ...masq, regProtoMax: 2 });
-  },
-  reject({ with: how = "port-unreachable" }, context) {
-    if (how === "tcp-reset") {
-      const reset = { type: "reject", rejectType: RejectType.tcpReset, code: 0 } as const;
-      return lowered("reject with tcp reset", ...requireL4proto(context, IpProto.tcp), reset);
-    }
-    const family = single(context.family);
-    const rejectType = family === "inet" ? RejectType.icmpxUnreachable : RejectType.icmpUnreachable;
-    const protocol = { ip: "icmp", ip6: "icmpv6", inet: "icmpx" }[family];
-    const type = how === "host-unreachable" && family === "ip6" ? "addr-unreachable" : how;
-    const text = how === "port-unreachable" ? "reject" : `reject with ${protocol} type ${type}`;
-    return lowered(text, { type: "reject", rejectType, code: REJECT_CODES[how][family] });
-  },
-  update: (action, context) => intoSet("update", action, context),
-  "connections-over"(action, context) {
-    const { count } = action;
-    if (!Number.isSafeInteger(count) || count < 1) throw new RangeError(`not a number of connections: ${count}`);
-    const over = lowered(`ct count over ${count}`, { type: "connlimit", count, flags: BEYOND });
-    return intoSet("add", action, context, over);
-  },
-  "rate-over": (action, context) => intoSet("update", action, context, packetRate(action, BEYOND)),
-  "set-mark": (action) => setMark(PACKET_MARK, action),
-  "set-ct-mark": (action) => setMark(CONNECTION_MARK, action),
-  "xor-mark": ({ value }) => changeMark(PACKET_MARK, 0xffffffff, value, `^ ${hex(value)}`),
-  /** The result of the look-up replaces its key: the address is at word 0, the port at the first word after it. */
-  "dnat-map"({ key, map, data }, context) {
-    const { exprs, text } = lookUp(context, key, map, 1);
-    const version = context.version ?? versionOfType(context.setSpec?.(map)?.data?.[0]) ?? context.assumed;
-    if (version === undefined)
-      throw new RangeError(
-        `map ${map}: declare the map before the rule, because dnat in a table of family ${context.family} needs its types`,
-      );
-    const ip = IP_NAME[version];
-    const nat = { type: "nat", natType: NatType.dnat, family: NFPROTO[version], regAddrMin: 1 } as const;
-    if (data === "address")
-      return lowered(`dnat ${context.family === "inet" ? `${ip} ` : ""}to ${text}`, ...exprs, nat);
-    const regProtoMin = register(version === 4 ? 1 : 4);
-    return lowered(`dnat ${ip} addr . port to ${text}`, ...exprs, { ...nat, regProtoMin });
-  },
-  "set-address"({ direction, to }, { family }) {
+  log,
+  masquerade: (action, context) => ownPorts("masquerade", action, context),
+  redirect: (action, context) => ownPorts("redirect", action, context),
+  reject,
+  queue,
+  tproxy,
+  dup,
+  fwd,
+  synproxy,
+  update: ({ op = "update", ...action }, context) => intoSet(op, action, context),
+  "connections-over": (action, context) => intoSet("add", action, context, connections({ ...action, over: true })),
+  "rate-over": (action, context) => intoSet("update", action, context, limited({ ...action, over: true })),
+  connections,
+  set: ({ field, value }, context) => setField(field, value, context),
+  "set-mark": (action, context) => setMark("meta mark", action, context),
+  "set-ct-mark": (action, context) => setMark("ct mark", action, context),
+  "xor-mark": ({ value }) => changeMark("meta mark", 0xffffffff, value, `^ ${hex(value)}`),
+  "set-priority": setting("meta priority"),
+  "priority-map": ({ key, map }, context) => setField("meta priority", { key, map }, context),
+  "dnat-map": ({ key, map, data }, context) => natTo("dnat", { address: { key, map, data } }, context),
+  "set-address"({ direction, to }, context) {
+    const { family } = context;
     const version = versionOf(family);
     if (version === undefined) throw new RangeError(`set-address needs a table of family ip or ip6, not ${family}`);
-    const { base, offset, len } = headerField(version, direction);
-    const checksum = version === 4 ? { csumType: CSUM_INET, csumOffset: IPV4_CHECKSUM_OFFSET } : { csumType: 0 };
-    const write = { type: "payload", base, offset, len, sreg: 1, ...checksum, csumFlags: CSUM_PSEUDO_HEADER } as const;
-    const text = `${addressField(version, direction).text} set`;
-    if (typeof to !== "string") {
-      const value = addressField(version, to.direction, to.ct);
-      return lowered(`${text} ${value.text}`, ...value.exprs, write);
-    }
-    const bytes = addressBytes(to);
-    if (bytes.length !== len)
+    const end = (one: string): string => (one === "source" ? "saddr" : "daddr");
+    const name = `${IP_NAME[version]} ${end(direction)}` as "ip saddr";
+    if (typeof to !== "string")
+      return setField(name, { from: `ct ${to.ct} ${IP_NAME[version]} ${end(to.direction)}` as Field }, context);
+    if (addressBytes(to).length !== (version === 4 ? 4 : 16))
       throw new RangeError(`address ${to} belongs to another family than the table (${family})`);
-    return lowered(`${text} ${addressText(bytes)}`, immediate(bytes), write);
+    return setField(name, to, context);
   },
   counter: () => lowered("counter", { type: "counter" }),
+  last: () => lowered("last", { type: "last" }),
+  quota({ bytes, over }) {
+    const quota = { type: "quota", bytes: BigInt(bytes), flags: over === true ? BEYOND : 0 } as const;
+    return lowered(`quota ${over === true ? "over " : ""}${bytes} bytes`, quota);
+  },
   notrack: () => lowered("notrack", { type: "notrack" }),
-  limit: (action) => packetRate(action, 0),
-  "set-priority": ({ value }) => setMeta("priority", lowered(classidText(value), immediate(hostU32(value)))),
-  "priority-map": ({ key, map }, context) => setMeta("priority", lookUp(context, key, map, 1)),
+  limit: limited,
+  flow: ({ flowtable }) => lowered(`flow add @${flowtable}`, { type: "flow_offload", flowtable }),
   verdict: ({ verdict }) => lowered(verdictText(verdict), { type: "immediate", dreg: VERDICT_REGISTER, data: verdict }),
-  vmap: ({ key, map }, context) => lookUp(context, key, map, VERDICT_REGISTER),
+  vmap: verdictMap,
   dnat: (action, context) => natTo("dnat", action, context),
   snat: (action, context) => natTo("snat", action, context),
+  raw: ({ exprs, text }) => ({ exprs, text: text ?? "", isUnprintable: text === undefined }),
 };

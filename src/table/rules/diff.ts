@@ -34,7 +34,17 @@ export function prepareRule(rule: Rule, options: StatementOptions): PreparedRule
   const exprs = inNetworkOrder(lowered, options.setSpec ?? (() => undefined));
   const contents = anonymous.map(({ info, elements }) => anonymousContent(info, elements));
   const contentOf = ({ setId }: Lookup): string | undefined => (setId === undefined ? undefined : contents[setId - 1]);
-  return { exprs, anonymous, ...comparableRule(exprs, rule.comment, contentOf) };
+  const comparable = comparableRule(exprs, rule.comment, contentOf);
+  const targets = anonymous.flatMap(({ elements }) =>
+    (elements.verdicts ?? []).flatMap((verdict) => chainOf(verdict) ?? []),
+  );
+  if (targets.length === 0) return { exprs, anonymous, ...comparable };
+  return {
+    exprs,
+    anonymous,
+    ...comparable,
+    refs: { ...comparable.refs, chains: [...comparable.refs.chains, ...targets] },
+  };
 }
 
 type Lookup = Extract<Expr, { type: "lookup" }>;

@@ -21,8 +21,15 @@ export function prioritiesOf(family: Family): Numbers<PriorityName> {
 }
 
 type Kind = Extract<Statement, { match: string }>["match"] | Extract<Statement, { action: string }>["action"];
+/** A kind, or the first word of a field's name. */
+type Word = Kind | "ct";
 
-const CONNECTIONS: readonly Kind[] = [
+const CONNECTIONS: readonly Word[] = [
+  "connections",
+  "redirect",
+  "synproxy",
+  "flow",
+  "ct",
   "ct-state",
   "ct-direction",
   "ct-status",
@@ -34,12 +41,12 @@ const CONNECTIONS: readonly Kind[] = [
   "snat",
   "masquerade",
 ];
-const INTERNET: readonly Kind[] = ["address", "port", "protocol", "icmp", "tcp-flags", "address-type", "reverse-path"];
+const INTERNET: readonly Word[] = ["address", "port", "protocol", "icmp", "tcp-flags", "address-type", "reverse-path"];
 const CONNECTION_FIELDS: readonly string[] = ["ct-saddr", "ct-daddr"];
 const INTERNET_FIELDS: readonly string[] = ["saddr", "daddr", "l4proto", "sport", "dport"];
 
 /** Statements and look-up fields that never match: ARP has no IP header, and devices track no connections. */
-const NEVER: Partial<Record<Family, { readonly kinds: ReadonlySet<Kind>; readonly fields: ReadonlySet<string> }>> = {
+const NEVER: Partial<Record<Family, { readonly kinds: ReadonlySet<Word>; readonly fields: ReadonlySet<string> }>> = {
   arp: {
     kinds: new Set([...CONNECTIONS, ...INTERNET]),
     fields: new Set([...CONNECTION_FIELDS, ...INTERNET_FIELDS]),
@@ -51,6 +58,7 @@ const NEVER: Partial<Record<Family, { readonly kinds: ReadonlySet<Kind>; readonl
 export function neverMatches(family: Family, statement: Statement): string | undefined {
   const never = NEVER[family];
   if (never === undefined) return undefined;
+  if (!("match" in statement || "action" in statement)) return undefined;
   const kind = "match" in statement ? statement.match : statement.action;
   if (never.kinds.has(kind)) return kind;
   if (kind === "address" && "ct" in statement && statement.ct !== undefined) {

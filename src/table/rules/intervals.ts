@@ -12,7 +12,7 @@ import { batchLayout } from "../../netlink/element-batch.js";
 import type { ElementBatch, Expr } from "../../netlink/kernel.js";
 import { registerWord } from "../../netlink/normalize.js";
 import { readU32, writeU32 } from "../elements/bytes.js";
-import { FIELD_TYPES } from "./field-types.js";
+import { bytesOf, type FieldType, FIELD_TYPES } from "./field-types.js";
 import type { SetSpec } from "./rule.js";
 
 /** The first and the last value of a range, one after the other. */
@@ -169,10 +169,10 @@ export function inNetworkOrder(
     if (interval !== true) continue;
     let word = registerWord(expr.sreg);
     for (const field of key) {
-      const { bytes, hostOrder } = FIELD_TYPES[field];
+      const bytes = bytesOf(field);
       const reg = register(word);
       word += Math.ceil(bytes / 4);
-      if (!hostOrder) continue;
+      if (!isSwapped(field)) continue;
       const loads = (one: Expr): boolean => "dreg" in one && one.dreg === reg;
       const after = converted.slice(0, converted.indexOf(expr)).findLastIndex(loads);
       converted.splice(after + 1, 0, {
@@ -186,6 +186,12 @@ export function inNetworkOrder(
     }
   }
   return converted;
+}
+
+/** Whether ranges hold the field in another byte order than other keys. Names are no numbers. */
+export function isSwapped(field: FieldType): boolean {
+  const { kind, hostOrder } = FIELD_TYPES[field];
+  return hostOrder === true && kind !== "text" && bytesOf(field) > 1;
 }
 
 /** NFT_BYTEORDER_HTON */

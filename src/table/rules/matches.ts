@@ -1,95 +1,374 @@
-/** Every kind of match: its expressions, the same that nft generates, and its text. */
-import {
-  AddressType,
-  CmpOp,
-  CtKey,
-  CtState,
-  CtStatus,
-  FibFlag,
-  FibResult,
-  IpProto,
-  PayloadBase,
-  RangeOp,
-  SetFlag,
-  TcpFlag,
-} from "../../netlink/constants.js";
-import type { ElementBatch, Expr } from "../../netlink/kernel.js";
-import {
-  ADDRESS_NAME,
-  ADDRESS_TYPE,
-  addressField,
-  ANONYMOUS_NAME,
-  type AnonymousSet,
-  compare,
-  CT_DIRECTION,
-  CT_MARK,
-  hostU32,
-  loadKey,
-  lookup,
-  type LowerContext,
-  lowered,
-  type Lowered,
-  masked,
-  maskOf,
-  metaField,
-  portBytes,
-  portField,
-  requireL4proto,
-  requireVersion,
-  type StatementKind,
-  versionText,
-} from "./lowered.js";
-import { protocolNumber, protocolText } from "../../base/protocols.js";
-import { mergeRanges, numberToBytes, parseNetwork, prefixLength, type Range, rangeText } from "../../base/ip-ranges.js";
-import { classidText, FIELD_TYPES, hex } from "./field-types.js";
-import { rangeElements } from "./intervals.js";
-import { MAX_INTERFACE_BYTES } from "./names-and-comments.js";
-import type { FieldType, Match, PortRange } from "./rule.js";
+/** Conditions: one comparison of any field, and the short names for frequent ones. Expressions are the same that nft generates, with its text. */
+import { ByteorderOp, CmpOp, RangeOp } from "../../netlink/constants.js";
+import { numberToBytes, type Range } from "../../base/ip-ranges.js";
+import { protocolText } from "../../base/protocols.js";
+import type { Expr, Family } from "../../netlink/kernel.js";
+import { anonymousRows, anonymousSet, ANONYMOUS_NAME } from "./anonymous-sets.js";
+import { ETHER_TYPES, noteEquality, noteValues, requireL4proto, requireVersion } from "./dependencies.js";
+import { bytesOfValue, FIELD_TYPES, hex, type Width } from "./field-types.js";
+import { loadKey, loadSetKey, maskOf, operand, type LoadedKey, type Operand } from "./keys.js";
+import { compare, lookup, type LowerContext, lowered, type Lowered, masked, type StatementKind } from "./lowered.js";
+import type { Comparison, Field, FieldMatch, Match, PortRange } from "./rule.js";
+import { padded, typeIdOf } from "./schema.js";
+import { flagsOf, orderedText, prefixOf, rangesOf, textOfRange, toBytes } from "./values.js";
 
 type Of<K extends Match["match"]> = Extract<Match, { match: K }>;
 
-const not = (negate: boolean | undefined): string => (negate === true ? "!= " : "");
-const either = (items: readonly string[]): string => (items.length === 1 ? items[0] : `{ ${items.join(", ")} }`);
+const PROTOCOL_FIELDS = new Set(["ether type", "vlan type", "ip protocol", "ip6 nexthdr", "icmp type", "icmpv6 type"]);
+const CMP: Readonly<Partial<Record<Comparison, number>>> = {
+  "<": CmpOp.lt,
+  "<=": CmpOp.lte,
+  ">": CmpOp.gt,
+  ">=": CmpOp.gte,
+};
+
+const opText = (op: string): string => (op === "==" ? "" : `${op} `);
 const flagsText = (flags: readonly string[]): string => (flags.length === 1 ? flags[0] : `(${flags.join(" | ")})`);
 
-/** Matches if the field has this value, or does not have it. */
-function compared(field: Lowered, data: Uint8Array, value: string, negate?: boolean): Lowered {
-  return lowered(`${field.text} ${not(negate)}${value}`, ...field.exprs, compare(data, negate));
+/** Compares a field of the packet. */
+export function fieldMatch(match: FieldMatch, context: LowerContext): Lowered {
+  const { field, op: given, value, mask } = match as LooseMatch;
+  if (Array.isArray(field)) return keyMatch(field as readonly Field[], given, value, context);
+  return compareField(field as Field, given, value, mask, context);
 }
 
-/** An anonymous set of the ranges. If all are single values, it is not an interval set. */
-function anonymousSet(ranges: readonly Range[], type: FieldType): AnonymousSet {
-  const { id: keyType, bytes: keyLen } = FIELD_TYPES[type];
-  const single = ranges.every((range) => range.from === range.to);
-  const values = ranges.map((range) => numberToBytes(range.from, keyLen));
-  const elements: ElementBatch = single
-    ? { count: values.length, keyLen, dataLen: 0, bytes: Uint8Array.from(Buffer.concat(values)) }
-    : rangeElements(ranges, keyLen);
-  const flags = SetFlag.anonymous | SetFlag.constant | (single ? 0 : SetFlag.interval);
-  return { info: { set: ANONYMOUS_NAME, flags, keyType, keyLen, size: elements.count }, elements };
+/** A match whose value has any type: it is checked here. */
+interface LooseMatch {
+  readonly field: Field | readonly Field[];
+  readonly op?: Comparison;
+  readonly value: unknown;
+  readonly mask?: unknown;
 }
 
-function portConditions(ranges: readonly Range[], negate: boolean | undefined, context: LowerContext): Expr[] {
-  if (ranges.length > 1) {
-    // Single ports stay single, so that nft lists them as they were given.
-    const merged = ranges.every((range) => range.from === range.to) ? distinct(ranges) : mergeRanges(ranges);
-    return [lookup(ANONYMOUS_NAME, negate, context.anonymous.push(anonymousSet(merged, "inet_service")))];
+function compareField(
+  field: Field,
+  op: Comparison | undefined,
+  value: unknown,
+  mask: unknown,
+  context: LowerContext,
+): Lowered {
+  const one = operand(context, field);
+  try {
+    return compareOperand(one, field, op, value, mask, context);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new RangeError(`${one.text}: ${error.message}`, { cause: error });
   }
-  const [from, to] = portBounds(ranges[0]);
-  if (ranges[0].from === ranges[0].to) return [compare(from, negate)];
-  if (negate === true) return [{ type: "range", sreg: 1, op: RangeOp.neq, from, to }];
-  return [
-    { type: "cmp", sreg: 1, op: CmpOp.gte, data: from },
-    { type: "cmp", sreg: 1, op: CmpOp.lte, data: to },
-  ];
 }
+
+function compareOperand(
+  one: Operand,
+  field: Field,
+  given: Comparison | undefined,
+  value: unknown,
+  mask: unknown,
+  context: LowerContext,
+): Lowered {
+  const isFlags = FIELD_TYPES[one.type].kind === "flags";
+  if (typeof value === "string" && value.startsWith("@")) return inSet([field], value.slice(1), given, context);
+  if (isFlags && mask === undefined && (given === undefined || given === "in" || given === "not in"))
+    return anyFlag(one, value, given === "not in");
+  const op = given === undefined || given === "in" ? "==" : given === "not in" ? "!=" : given;
+  if (FIELD_TYPES[one.type].kind === "text") return textMatch(one, op, value, context);
+  if (mask !== undefined) return maskedMatch(one, op, value, mask);
+  const ranges = isFlags ? [numberRange(flagsOf(one, value))] : rangesOf(one, value);
+  if (op in CMP) return ordered(one, op, ranges);
+  // nft takes flags without an operator for "any of them".
+  const how = isFlags ? `${op} ` : opText(op);
+  const text = `${one.text} ${how}${textOfRanges(one, ranges)}`;
+  const isList = ranges.length > 1 && ranges.every(({ from, to }) => from === to);
+  if (op === "==" && isList && one.name !== undefined)
+    noteValues(
+      context,
+      one.name,
+      ranges.map(({ from }) => Number(from)),
+    );
+  if (ranges.length > 1) return { ...lowered(text, ...oneOf(one, ranges, op === "!=", context)) };
+  const [range] = ranges;
+  if (range.from !== range.to) return lowered(text, ...inRange(one, range, op === "!="));
+  const data = shifted(one, range.from, one.width);
+  if (op === "==" && one.name !== undefined) noteEquality(context, one.name, data);
+  const { isPartial } = one.loaded;
+  const exprs = [...one.load(1), ...(isPartial ? [masked(maskOf(one))] : []), compare(data, op === "!=")];
+  const isProtocol = one.name !== undefined && PROTOCOL_FIELDS.has(one.name);
+  const isImplied = op === "==" && one.name === "meta protocol" && isFamily(context.family, data);
+  return { text, exprs, isImplied, isWholeField: one.isHeader && op === "==", isProtocol };
+}
+
+function isFamily(family: Family, data: Uint8Array): boolean {
+  return (family === "ip" || family === "ip6") && data.every((byte, index) => byte === ETHER_TYPES[family][index]);
+}
+
+const numberRange = (value: number): Range => ({ from: BigInt(value), to: BigInt(value) });
+
+function textOfRanges(one: Operand, ranges: readonly Range[]): string {
+  const texts = ranges.map((range) => textOfRange(one, range));
+  return texts.length === 1 ? texts[0] : `{ ${texts.join(", ")} }`;
+}
+
+/** A value at its place in the bytes that the kernel loads. */
+function shifted({ loaded }: Operand, value: bigint, width: Width): Uint8Array {
+  return toBytes(value << BigInt(loaded.shift), { ...width, length: loaded.length });
+}
+
+/** Loads a field so that its values have the order of their bytes: in network byte order. */
+function loadOrdered(one: Operand): readonly Expr[] {
+  const { length } = one.loaded;
+  const exprs = [...one.load(1), ...(one.loaded.isPartial ? [masked(maskOf(one))] : [])];
+  if (!one.width.hostOrder || length === 1) return exprs;
+  // nft swaps 8 bytes as a whole, and others by their own size.
+  return [...exprs, { type: "byteorder", sreg: 1, dreg: 1, op: ByteorderOp.hton, len: length, size: length }];
+}
+
+const inNetworkOrder = (one: Operand, value: bigint): Uint8Array =>
+  shifted(one, value, { ...one.width, hostOrder: false });
+
+function ordered(one: Operand, op: Comparison, ranges: readonly Range[]): Lowered {
+  const [{ from, to }] = ranges;
+  if (ranges.length > 1 || from !== to) throw new RangeError(`${op} takes one value`);
+  const cmp = { type: "cmp", sreg: 1, op: CMP[op]!, data: inNetworkOrder(one, from) } as const;
+  return lowered(`${one.text} ${op} ${orderedText(one, from)}`, ...loadOrdered(one), cmp);
+}
+
+/** A range, or a network. Like nft, a network of whole bytes is compared directly. Others are masked first. */
+function inRange(one: Operand, range: Range, negate: boolean): Expr[] {
+  const prefix = prefixOf(one, range);
+  if (prefix === undefined) {
+    const [from, to] = [inNetworkOrder(one, range.from), inNetworkOrder(one, range.to)];
+    if (negate) return [...loadOrdered(one), { type: "range", sreg: 1, op: RangeOp.neq, from, to }];
+    return [
+      ...loadOrdered(one),
+      { type: "cmp", sreg: 1, op: CmpOp.gte, data: from },
+      { type: "cmp", sreg: 1, op: CmpOp.lte, data: to },
+    ];
+  }
+  const { length: bytes, bits } = one.width;
+  const isWhole = prefix % 8 === 0 && prefix > 0;
+  const len = isWhole ? prefix / 8 : bytes;
+  const ones = (1n << BigInt(bits)) - 1n;
+  const mask = isWhole ? [] : [masked(numberToBytes(ones ^ (ones >> BigInt(prefix)), bytes))];
+  // Only the needed bytes of a header are loaded. A connection's address is loaded whole, and its first bytes are compared.
+  const beginning = one.load(1).map((expr) => (expr.type === "payload" ? { ...expr, len } : expr));
+  return [...beginning, ...mask, compare(numberToBytes(range.from, bytes).slice(0, len), negate)];
+}
+
+/** A look-up in an anonymous set. */
+function oneOf(one: Operand, ranges: readonly Range[], negate: boolean, context: LowerContext): Expr[] {
+  const single = ranges.every(({ from, to }) => from === to);
+  const { shift, length } = one.loaded;
+  const inPlace = ranges.map(({ from, to }) => ({ from: from << BigInt(shift), to: to << BigInt(shift) }));
+  // Single values keep the field's own order; ranges need the order of bytes.
+  const swap =
+    single && one.width.hostOrder ? (value: bigint): bigint => swapped(value, one.width) : (value: bigint) => value;
+  const values = inPlace.map(({ from, to }) => ({ from: swap(from), to: swap(to) }));
+  const load = single ? [...one.load(1), ...(one.loaded.isPartial ? [masked(maskOf(one))] : [])] : loadOrdered(one);
+  return [...load, lookup(ANONYMOUS_NAME, negate, context.anonymous.push(anonymousSet(values, one.type, length)))];
+}
+
+function swapped(value: bigint, width: Width): bigint {
+  return toBytes(value, width).reduce((all, byte) => (all << 8n) | BigInt(byte), 0n);
+}
+
+/** (field & bits) != 0, or == 0 when negated. */
+function anyFlag(one: Operand, value: unknown, negate: boolean): Lowered {
+  const bits = flagsOf(one, value);
+  if (bits === 0) throw new RangeError("expected at least one flag");
+  const names = (Array.isArray(value) ? value : [value]).map((flag) =>
+    typeof flag === "number" ? hex(flag) : String(flag),
+  );
+  const text = negate ? `${one.text} & ${flagsText(names)} == 0` : `${one.text} ${names.join(",")}`;
+  const zero = toBytes(0n, one.width);
+  return lowered(text, ...one.load(1), masked(toBytes(BigInt(bits), one.width)), compare(zero, !negate));
+}
+
+/** (field & mask) == value. */
+function maskedMatch(one: Operand, op: Comparison, value: unknown, mask: unknown): Lowered {
+  if (op !== "==" && op !== "!=") throw new RangeError(`with a mask, op must be "==" or "!=", not ${op}`);
+  if (one.loaded.isPartial) throw new RangeError(`${one.text} takes no mask: it is some bits of a byte`);
+  const [bits, wanted] = [flagsOf(one, mask), flagsOf(one, value)];
+  if (bits === 0) throw new RangeError("the mask is 0");
+  if ((wanted & ~bits) !== 0)
+    throw new RangeError(`the value has bits outside the mask: ${hex(wanted)} & ~${hex(bits)}`);
+  const isClass = FIELD_TYPES[one.type].kind === "class";
+  const text = (part: unknown, number: number): string =>
+    Array.isArray(part) && part.length > 0
+      ? flagsText(part.map(String))
+      : isClass
+        ? textOfRange(one, numberRange(number))
+        : typeof part === "string"
+          ? part
+          : hex(number);
+  return lowered(
+    `${one.text} & ${text(mask, bits)} ${op} ${text(value, wanted)}`,
+    ...one.load(1),
+    masked(toBytes(BigInt(bits), one.width)),
+    compare(toBytes(BigInt(wanted), one.width), op === "!="),
+  );
+}
+
+/** A name, or a prefix followed by `*`. */
+function textMatch(one: Operand, op: Comparison, value: unknown, context: LowerContext): Lowered {
+  if (op !== "==" && op !== "!=") throw new RangeError(`a name is compared with "==" or "!=", not ${op}`);
+  const values = Array.isArray(value) ? value : [value];
+  if (values.length > 1) {
+    const rows = values.map((name) => bytesOfValue(one.type, name));
+    const id = context.anonymous.push(anonymousRows(FIELD_TYPES[one.type].id, one.width.length, rows));
+    const text = `${one.text} ${opText(op)}{ ${values.map((name) => `"${name}"`).join(", ")} }`;
+    return lowered(text, ...one.load(1), lookup(ANONYMOUS_NAME, op === "!=", id));
+  }
+  const pattern = String(values[0]);
+  if (pattern === "*") {
+    if (op === "!=") throw new RangeError("* matches every name, so its negation never matches");
+    return lowered("");
+  }
+  const prefix = pattern.endsWith("*") ? pattern.slice(0, -1) : undefined;
+  const data = bytesOfValue(one.type, prefix ?? pattern);
+  const used = prefix === undefined ? data : data.slice(0, Buffer.byteLength(prefix));
+  return lowered(`${one.text} ${opText(op)}"${pattern}"`, ...one.load(1), compare(used, op === "!="));
+}
+
+/** The concatenated fields are an element of a named or an anonymous set. */
+function keyMatch(
+  fields: readonly Field[],
+  op: Comparison | undefined,
+  value: unknown,
+  context: LowerContext,
+): Lowered {
+  if (typeof value === "string" && value.startsWith("@")) return inSet(fields, value.slice(1), op, context);
+  if (!Array.isArray(value) || value.length === 0)
+    throw new RangeError(`a key is compared with "@SET" or a list, not ${JSON.stringify(value)}`);
+  const key = loadKey(context, fields, "the set");
+  const rows = value.map((row) => packed(key, row));
+  const texts = value.map((row) => rowText(key, row));
+  const id = context.anonymous.push(
+    anonymousRows(typeIdOf(key.operands.map(({ type }) => FIELD_TYPES[type].id)), rows[0].length, rows),
+  );
+  const negate = op === "not in" || op === "!=";
+  return lowered(
+    `${key.text} ${negate ? "!= " : ""}{ ${texts.join(", ")} }`,
+    ...key.exprs,
+    lookup(ANONYMOUS_NAME, negate, id),
+  );
+}
+
+/** Packs the values of a key: each padded to 4 bytes, but not a single one. Throws RangeError. */
+export function packed({ operands }: Pick<LoadedKey, "operands">, row: unknown): Uint8Array {
+  const values = operands.length === 1 && !Array.isArray(row) ? [row] : row;
+  if (!Array.isArray(values) || values.length !== operands.length)
+    throw new RangeError(`expected ${operands.length} values, found ${JSON.stringify(row)}`);
+  const parts = operands.map(({ type, width }, index) => bytesOfValue(type, values[index], width));
+  if (parts.length === 1) return parts[0];
+  return Uint8Array.from(parts.flatMap((part) => [...part, ...new Uint8Array(padded(part.length) - part.length)]));
+}
+
+export function rowText({ operands }: Pick<LoadedKey, "operands">, row: unknown): string {
+  const values = operands.length === 1 && !Array.isArray(row) ? [row] : (row as readonly unknown[]);
+  return operands.map((one, index) => textOfRange(one, rangesOf(one, values[index])[0])).join(" . ");
+}
+
+function inSet(key: readonly Field[], set: string, op: Comparison | undefined, context: LowerContext): Lowered {
+  if (op !== undefined && op !== "==" && op !== "!=" && op !== "in" && op !== "not in")
+    throw new RangeError(`a set takes "in" or "not in", not ${op}`);
+  const negate = op === "not in" || op === "!=";
+  const { exprs, text } = loadSetKey(context, key, set);
+  return lowered(`${text} ${negate ? "!= " : ""}@${set}`, ...exprs, lookup(set, negate));
+}
+
+/** One comparison by the full name of its field. */
+function comparison(field: Field, value: unknown, context: LowerContext, op?: Comparison, mask?: unknown): Lowered {
+  return compareField(field, op, value, mask, context);
+}
+
+const isNot = (negate: boolean | undefined): Comparison => (negate === true ? "!=" : "==");
+const noneOf = (negate: boolean | undefined): Comparison => (negate === true ? "not in" : "in");
+
+const marked =
+  (field: Field): StatementKind<{ readonly mask?: number; readonly value: number; readonly negate?: boolean }> =>
+  ({ mask, value, negate }, context) =>
+    comparison(field, value, context, isNot(negate), mask === 0xffffffff ? undefined : mask);
+
+export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } = {
+  address({ nets, direction, ct, negate }, context) {
+    if (nets.length === 0) throw new RangeError("an address match needs at least one network");
+    const versions = new Set(nets.map((text) => (text.includes(":") ? 6 : 4)));
+    const [version] = versions;
+    if (versions.size > 1) throw new RangeError(`an address match takes networks of one family: ${nets.join(", ")}`);
+    const end = direction === "source" ? "saddr" : "daddr";
+    return comparison(
+      `${ct === undefined ? "" : (`ct ${ct} ` as "ct reply ")}${version === 4 ? "ip" : "ip6"} ${end}` as Field,
+      nets,
+      context,
+      isNot(negate),
+    );
+  },
+  port: ({ ports, direction, negate }, context) =>
+    comparison(direction === "source" ? "th sport" : "th dport", ports, context, isNot(negate)),
+  icmp({ version, type, code, negate }, context) {
+    const name = version === 4 ? "icmp" : "icmpv6";
+    if (code === undefined) return comparison(`${name} type`, type, context, isNot(negate));
+    // Two negated conditions, on type and on code, would not mean "another pair".
+    if (negate === true) {
+      requireVersion(context, version);
+      requireL4proto(context, version === 4 ? 1 : 58);
+      const pair = comparison(
+        { field: "raw", base: "transport", offset: 0, length: 16 },
+        type * 256 + code,
+        context,
+        "!=",
+      );
+      const l3 =
+        context.family === "inet"
+          ? `meta nfproto ipv${version} `
+          : context.family === "bridge" || context.family === "netdev"
+            ? `meta protocol ip${version === 6 ? "6" : ""} `
+            : "";
+      return { ...pair, text: `${l3}meta l4proto ${version === 4 ? "icmp" : "ipv6-icmp"} ${pair.text}` };
+    }
+    const first = comparison(`${name} type`, type, context);
+    context.pieces.push(first);
+    const second = comparison(`${name} code`, code, context);
+    return { ...second, text: `${first.text} ${second.text}` };
+  },
+  interface: ({ name, direction, negate }, context) =>
+    comparison(direction === "in" ? "iifname" : "oifname", name, context, isNot(negate)),
+  "tcp-flags"({ among, set }, context) {
+    if (among.length === 0) throw new RangeError("a tcp-flags match needs at least one flag");
+    if (set.some((flag) => !among.includes(flag)))
+      throw new RangeError(`flags ${set.join(", ")} are not among ${among.join(", ")}`);
+    return comparison("tcp flags", set.length === 0 ? 0 : set, context, "==", among);
+  },
+  mark: marked("meta mark"),
+  "ct-mark": marked("ct mark"),
+  priority: marked("meta priority"),
+  protocol({ protocol, negate }, context) {
+    const other = comparison("meta l4proto", protocol, context, isNot(negate));
+    return { ...other, text: `meta l4proto ${negate === true ? "!= " : ""}${protocolText(protocol)}` };
+  },
+  "in-set": ({ key, set, negate }, context) => inSet(key, set, noneOf(negate), context),
+  "address-type"({ direction, type, limit, negate }, context) {
+    const of = [
+      direction === "source" ? "saddr" : "daddr",
+      ...(limit === undefined ? [] : [limit === "in" ? "iif" : "oif"]),
+    ] as const;
+    return comparison(
+      { field: "fib", of: [...of] as ("saddr" | "iif")[], result: "type" },
+      type,
+      context,
+      isNot(negate),
+    );
+  },
+  "ct-state": ({ states, negate }, context) => comparison("ct state", states, context, noneOf(negate)),
+  "ct-direction": ({ direction }, context) => comparison("ct direction", direction, context),
+  "ct-status": ({ status, negate }, context) => comparison("ct status", status, context, noneOf(negate)),
+  "reverse-path": ({ passed }, context) =>
+    comparison({ field: "fib", of: ["saddr", "iif"], result: "check" }, passed ? "exists" : "missing", context),
+};
 
 /** Throws RangeError for an invalid port or range. */
 export function portRange(ports: PortRange): Range {
   const [from, to] = typeof ports === "number" ? [ports, ports] : ports;
   if (to < from) throw new RangeError(`not a port range: ${from}-${to}`);
-  portBytes(from);
-  portBytes(to);
+  for (const port of [from, to]) bytesOfValue("inet_service", port);
   return { from: BigInt(from), to: BigInt(to) };
 }
 
@@ -98,154 +377,6 @@ export function portBounds({ from, to }: Range): [from: Uint8Array, to: Uint8Arr
   return [numberToBytes(from, 2), numberToBytes(to, 2)];
 }
 
-function distinct(ranges: readonly Range[]): Range[] {
-  return [...new Set(ranges.map((range) => range.from))]
-    .toSorted((a, b) => Number(a - b))
-    .map((from) => ({ from, to: from }));
-}
-
 export function portText({ from, to }: Range): string {
   return from === to ? String(from) : `${from}-${to}`;
 }
-
-/** (loaded & bits) != 0, or == 0 when negated. */
-function anyBit(key: "state" | "status", bits: number, names: readonly string[], negate: boolean | undefined): Lowered {
-  const text = negate === true ? `ct ${key} & ${flagsText(names)} == 0` : `ct ${key} ${names.join(",")}`;
-  const loaded = { type: "ct", key: CtKey[key], dreg: 1 } as const;
-  return lowered(text, loaded, masked(hostU32(bits)), compare(hostU32(0), negate !== true));
-}
-
-function fib(result: keyof typeof FibResult, flags: number): Expr {
-  return { type: "fib", dreg: 1, result: FibResult[result], flags };
-}
-
-/** A 32-bit number of the packet or its connection, or some bits of it. */
-function number(
-  field: Lowered,
-  text: (value: number) => string,
-): StatementKind<Of<"mark" | "priority"> | Of<"ct-mark">> {
-  return (match) => {
-    const { value, negate } = match;
-    const mask = maskOf(match);
-    if (mask === 0xffffffff) return compared(field, hostU32(value), text(value), negate);
-    const bits = lowered(`${field.text} & ${text(mask)}`, ...field.exprs, masked(hostU32(mask)));
-    return compared(bits, hostU32(value), `${negate === true ? "" : "== "}${text(value)}`, negate);
-  };
-}
-
-export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } = {
-  address({ nets, direction, ct, negate }, context) {
-    if (nets.length === 0) throw new RangeError("an address match needs at least one network");
-    const networks = nets.map(parseNetwork);
-    const { version } = networks[0];
-    if (networks.some((network) => network.version !== version))
-      throw new RangeError(`an address match takes networks of one family: ${nets.join(", ")}`);
-    const bytes = version === 4 ? 4 : 16;
-    const ranges = mergeRanges(networks);
-    // If the connection is of the other family, the kernel has no such address and ends the rule.
-    const guard = ct === undefined || context.family !== "inet" ? requireVersion(context, version) : [];
-    const field = addressField(version, direction, ct);
-    const text = `${field.text} ${not(negate)}${either(ranges.map((range) => rangeText(range, bytes)))}`;
-    const prefix = ranges.length === 1 ? prefixLength(ranges[0], bytes * 8) : undefined;
-    if (prefix === undefined) {
-      const setId = context.anonymous.push(anonymousSet(ranges, ADDRESS_TYPE[version]));
-      return lowered(text, ...guard, ...field.exprs, lookup(ANONYMOUS_NAME, negate, setId));
-    }
-    // Like nft, a prefix of whole bytes is compared directly. Other prefixes are masked first.
-    const isWhole = prefix % 8 === 0 && prefix > 0;
-    const len = isWhole ? prefix / 8 : bytes;
-    const ones = (1n << BigInt(bytes * 8)) - 1n;
-    const mask = isWhole ? [] : [masked(numberToBytes(ones ^ (ones >> BigInt(prefix)), bytes))];
-    const data = numberToBytes(ranges[0].from, bytes).slice(0, len);
-    // Only the needed bytes of a header are loaded. A connection's address is loaded whole, and its first bytes are compared.
-    const beginning = field.exprs.map((expr) => (expr.type === "payload" ? { ...expr, len } : expr));
-    return lowered(text, ...guard, ...beginning, ...mask, compare(data, negate));
-  },
-  port({ ports, direction, negate }, context) {
-    if (ports.length === 0) throw new RangeError("a port match needs at least one port");
-    const ranges = ports.map(portRange);
-    const field = portField(direction);
-    const text = `${field.text} ${not(negate)}${either(ranges.map(portText))}`;
-    return lowered(text, ...field.exprs, ...portConditions(ranges, negate, context));
-  },
-  icmp({ version, type, code, negate }, context) {
-    const data = code === undefined ? [type] : [type, code];
-    if (data.some((byte) => !Number.isInteger(byte) || byte < 0 || byte > 255))
-      throw new RangeError(`not an ICMP type and code: ${data.join("/")}`);
-    const exprs: readonly Expr[] = [
-      ...requireVersion(context, version),
-      ...requireL4proto(context, version === 4 ? IpProto.icmp : IpProto.icmpv6),
-      { type: "payload", base: PayloadBase.transport, offset: 0, len: data.length, dreg: 1 },
-      compare(Uint8Array.from(data), negate),
-    ];
-    const name = version === 4 ? "icmp" : "icmpv6";
-    if (code === undefined) return lowered(`${name} type ${not(negate)}${type}`, ...exprs);
-    if (negate !== true) return lowered(`${name} type ${type} ${name} code ${code}`, ...exprs);
-    // Two negated conditions, on type and on code, would not mean "another pair".
-    const l4proto = version === 4 ? "icmp" : "ipv6-icmp";
-    return lowered(
-      `${versionText(context, version)}meta l4proto ${l4proto} @th,0,16 != ${hex(type * 256 + code)}`,
-      ...exprs,
-    );
-  },
-  interface({ name: pattern, direction, negate }) {
-    const isPrefix = pattern.endsWith("*");
-    const name = Buffer.from(isPrefix ? pattern.slice(0, -1) : pattern);
-    if (name.length > MAX_INTERFACE_BYTES || (name.length === 0 && !isPrefix) || /[\s"/*]/.test(name.toString()))
-      throw new RangeError(`not an interface name: ${JSON.stringify(pattern)}`);
-    if (name.length === 0) {
-      if (negate === true) throw new RangeError("* matches every interface, so its negation never matches");
-      return lowered("");
-    }
-    const data = Uint8Array.from(isPrefix ? name : Buffer.concat([name], 16));
-    return compared(metaField(direction === "in" ? "iifname" : "oifname"), data, `"${pattern}"`, negate);
-  },
-  "tcp-flags"(match, context) {
-    const bits = (names: readonly (keyof typeof TcpFlag)[]): number =>
-      names.reduce((all, name) => all | TcpFlag[name], 0);
-    const [among, set] = [bits(match.among), bits(match.set)];
-    if (among === 0) throw new RangeError("a tcp-flags match needs at least one flag");
-    if ((set & ~among) !== 0)
-      throw new RangeError(`flags ${match.set.join(", ")} are not among ${match.among.join(", ")}`);
-    return lowered(
-      `tcp flags & ${flagsText(match.among)} == ${set === 0 ? "0x0" : flagsText(match.set)}`,
-      ...requireL4proto(context, IpProto.tcp),
-      { type: "payload", base: PayloadBase.transport, offset: 13, len: 1, dreg: 1 },
-      masked(Uint8Array.of(among)),
-      compare(Uint8Array.of(set)),
-    );
-  },
-  mark: number(metaField("mark"), hex),
-  "ct-mark": number(CT_MARK, hex),
-  priority: number(metaField("priority"), classidText),
-  protocol({ protocol, negate }, context) {
-    const l4proto = protocolNumber(protocol);
-    const other = compared(metaField("l4proto"), Uint8Array.of(l4proto), protocolText(protocol), negate);
-    return negate === true ? other : lowered(other.text, ...requireL4proto(context, l4proto));
-  },
-  "in-set"({ key, set, negate }, context) {
-    const { exprs, text } = loadKey(context, key, set);
-    return lowered(`${text} ${not(negate)}@${set}`, ...exprs, lookup(set, negate));
-  },
-  "address-type"({ direction, type, limit, negate }) {
-    const name = ADDRESS_NAME[direction];
-    const flags = FibFlag[name] | (limit === undefined ? 0 : limit === "in" ? FibFlag.iif : FibFlag.oif);
-    const field = lowered(`fib ${name}${limit === undefined ? "" : ` . ${limit[0]}if`} type`, fib("addrtype", flags));
-    return compared(field, hostU32(AddressType[type]), type, negate);
-  },
-  "ct-state"({ states, negate }) {
-    if (states.length === 0) throw new RangeError("a ct-state match needs at least one state");
-    const bits = states.reduce((all, state) => all | CtState[state], 0);
-    return anyBit("state", bits, states, negate);
-  },
-  "ct-direction"({ direction }) {
-    const field = lowered("ct direction", { type: "ct", key: CtKey.direction, dreg: 1 });
-    return compared(field, Uint8Array.of(CT_DIRECTION[direction]), direction);
-  },
-  "ct-status": ({ status, negate }) => anyBit("status", CtStatus[status], [status], negate),
-  "reverse-path"({ passed }) {
-    // With the "present" flag the result is 1 if a route leads back out of the interface, otherwise 0.
-    const field = lowered("fib saddr . iif oif", fib("oif", FibFlag.saddr | FibFlag.iif | FibFlag.present));
-    return compared(field, hostU32(passed ? 1 : 0), passed ? "exists" : "missing");
-  },
-};

@@ -25,9 +25,23 @@ const UNQUOTABLE = /["\u0000-\u001f\u007f]/;
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_/\\.-]*$/;
 
+/** Words that nft 1.0.6 cannot read as a name. */
+const KEYWORDS: ReadonlySet<string> = new Set(
+  (
+    "accept add ah all and arp auto-merge bridge cgroup chain comment comp constant continue counter cpu create ct day dccp define delete " +
+    "describe device devices dnat drop dst dup dynamic ecn element elements eq esp ether exists expires export exthdr fib flags flow " +
+    "flowtable flush frag fwd gc-interval ge get goto gt handle hbh hook hour ibriport ibrname icmp icmpv6 igmp iif iifgroup iifname iiftype " +
+    "import include index inet insert interval ip ip6 ipsec jhash jump le limit list log lshift lt map mark masquerade meta meter mh missing " +
+    "monitor ne netdev nftrace not notrack numgen obriport obrname offload oif oifgroup oifname oiftype or osf pkttype policy position " +
+    "priority queue quota random redefine redirect reject rename replace reset return rshift rt rt0 rt2 rtclassid rule ruleset sctp secmark " +
+    "set size skgid skuid snat socket srh symhash synproxy table tcp th time timeout tproxy type typeof udp udplite undefine update vlan " +
+    "vmap xor xt"
+  ).split(" "),
+);
+
 /** Whether the kernel accepts the name and nft can read it back. */
 export function isName(name: string): boolean {
-  return Buffer.byteLength(name) <= MAX_NAME_BYTES && NAME.test(name);
+  return Buffer.byteLength(name) <= MAX_NAME_BYTES && NAME.test(name) && !KEYWORDS.has(name);
 }
 
 /** Whether nft can print the text between double quotes and read it back. */
@@ -39,6 +53,8 @@ export function isQuotable(text: string, mostBytes: number): boolean {
 export function checkName(kind: string, name: string): void {
   if (Buffer.byteLength(name) > MAX_NAME_BYTES)
     throw new RangeError(`a ${kind} name must not exceed ${MAX_NAME_BYTES} bytes: ${name.slice(0, 40)}…`);
+  if (KEYWORDS.has(name))
+    throw new RangeError(`${kind} name ${name}: nft cannot read it, because it is one of its keywords`);
   if (!NAME.test(name))
     throw new RangeError(
       `${kind} name ${JSON.stringify(name)}: nft accepts a letter or _, followed by letters, digits and _ / \\ . -`,

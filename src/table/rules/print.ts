@@ -6,12 +6,12 @@ import { type VerdictRegistry, verdictText } from "../elements/verdict-registry.
 import type { DesiredState } from "../sync/desired-state.js";
 import { durationText } from "./actions.js";
 import { hooksOf, policyOf } from "./hooks-and-priorities.js";
-import { FIELD_TYPES } from "./field-types.js";
+import { exampleOf, type FieldType } from "./field-types.js";
 import type { StatementOptions } from "./lowered.js";
 import { printKey, printPacked } from "./print-key.js";
 import { sizeFor } from "./schema.js";
 import { printRule } from "./statements.js";
-import type { ChainSpec, FieldType, SetSpec } from "./rule.js";
+import type { ChainSpec, SetSpec } from "./rule.js";
 
 /**
  * Renders the table as text that `nft -f` (>= 1.0.6) loads in place of the existing one. Sets, chains and elements have a stable order, so two
@@ -89,7 +89,7 @@ function printTypes(spec: SetSpec): string {
   const data = spec.data === undefined || spec.data === "verdict" ? [] : spec.data;
   const byExample = [...spec.key, ...data].includes("index");
   const text = (fields: readonly FieldType[]): string =>
-    fields.map((field) => (byExample ? FIELD_TYPES[field].example : field)).join(" . ");
+    fields.map((field) => (byExample ? exampleOf(field) : field)).join(" . ");
   const value = spec.data === undefined ? "" : ` : ${spec.data === "verdict" ? "verdict" : text(spec.data)}`;
   return `${byExample ? "typeof" : "type"} ${text(spec.key)}${value}`;
 }

@@ -7,25 +7,39 @@
 import type { RecordOf, ValueOf, VariantOf } from "../../base/shape.js";
 import type { BaseChain, CommitResult, Family, Verdict } from "../../netlink/kernel.js";
 import type { InvalidationCause } from "../sync/invalidations.js";
+import type { FieldValues, ValueType } from "./field-types.js";
+import type { FieldName, FieldsOf } from "./packet-fields.js";
 import type {
   ACTIONS,
+  addressSource,
   addressTypeName,
+  comparison,
   ctDirection,
   ctStateName,
+  dataSource,
   direction,
   field,
-  fieldType,
+  generatedField,
   MATCHES,
   portRange,
+  portSource,
   SET,
   tcpFlagName,
 } from "./vocabulary.js";
 
 export { LIMIT_SECONDS } from "./vocabulary.js";
+export type { FieldName } from "./packet-fields.js";
+export type { FieldType, FieldValues, Protocol, ProtocolName } from "./field-types.js";
 
-/** A part of a lookup key. */
+/** A rule reads this: a field by nft's name ("ip saddr", "ct mark"), a short name ("saddr"), or a generated value. */
 export type Field = ValueOf<typeof field>;
-export type HashField = Extract<Field, { readonly field: "jhash" }>;
+export type GeneratedField = ValueOf<typeof generatedField>;
+/** "in" and "not in": of a list, of a named set ("@name"), or any of some flags. */
+export type Comparison = ValueOf<typeof comparison>;
+/** A value to write: a constant, a field with some bits changed, or what a map holds. */
+export type DataSource = ValueOf<typeof dataSource>;
+export type AddressSource = ValueOf<typeof addressSource>;
+export type PortSource = ValueOf<typeof portSource>;
 /** A port or an inclusive range of ports. */
 export type PortRange = ValueOf<typeof portRange>;
 /** One of a packet's two ends. */
@@ -36,13 +50,34 @@ export type CtStateName = ValueOf<typeof ctStateName>;
 export type CtDirectionName = ValueOf<typeof ctDirection>;
 export type AddressTypeName = ValueOf<typeof addressTypeName>;
 
-/** Conditions: the rule continues with its next statement only if they hold. */
+/** Conditions under short names: the rule continues with its next statement only if they hold. */
 export type Match = VariantOf<"match", typeof MATCHES>;
+
+type Values<V> = V | readonly (V | readonly [from: V, to: V])[] | `@${string}`;
+type Compared<F, V> = {
+  readonly field: F;
+  /** Default: "==", but for flags "in". */
+  readonly op?: Comparison;
+  /** One value, or a list of values and ranges; an address may be a network or "FROM-TO". Or a named set: "@name". */
+  readonly value: Values<V>;
+  /** Compares these bits only. */
+  readonly mask?: V | readonly V[];
+};
+
+/** The one general condition: it compares any field, or several with the elements of a set. */
+export type FieldMatch =
+  | { [T in ValueType]: Compared<FieldsOf<T>, FieldValues[T]> }[ValueType]
+  | Compared<GeneratedField | Exclude<Field & string, FieldName>, number | string>
+  | {
+      readonly field: readonly Field[];
+      readonly op?: "in" | "not in";
+      readonly value: `@${string}` | readonly (readonly (string | number)[])[];
+    };
 
 /** The effect of a rule. Verdicts: accept, drop, return, continue, jump, goto. */
 export type Action = VariantOf<"action", typeof ACTIONS> | { readonly action: "verdict"; readonly verdict: Verdict };
 
-export type Statement = Match | Action;
+export type Statement = Match | FieldMatch | Action;
 
 export interface Rule {
   readonly statements: readonly Statement[];
@@ -56,8 +91,6 @@ export interface ChainSpec {
   readonly rules: readonly Rule[];
   readonly comment?: string;
 }
-
-export type FieldType = ValueOf<typeof fieldType>;
 
 export interface SetSpec extends RecordOf<typeof SET> {
   /**

@@ -3,9 +3,9 @@ import { DATA_VERDICT, SetFlag } from "../../netlink/constants.js";
 import { sameExprs } from "../../netlink/normalize.js";
 import type { Expr, SetInfo } from "../../netlink/kernel.js";
 import { ceilPowerOfTwo } from "../elements/packed-map.js";
-import { FIELD_TYPES } from "./field-types.js";
+import { bytesOf, FIELD_TYPES, type FieldType } from "./field-types.js";
 import { checkComment, checkName, commentOf, setUserdata } from "./names-and-comments.js";
-import type { FieldType, SetSpec } from "./rule.js";
+import type { SetSpec } from "./rule.js";
 
 /** NFT_REG32 registers hold 64 bytes; a key may take them all (NFT_DATA_VALUE_MAXLEN). */
 const MAX_KEY_BYTES = 64;
@@ -16,8 +16,8 @@ const SMALLEST_AUTO_SIZE = 1024;
 
 /** Bytes of a key or of data. The fields of a concatenation are padded to 4 bytes, a single field is not. */
 export function packedBytes(fields: readonly FieldType[]): number {
-  if (fields.length === 1) return FIELD_TYPES[fields[0]].bytes;
-  return fields.reduce((bytes, field) => bytes + padded(FIELD_TYPES[field].bytes), 0);
+  if (fields.length === 1) return bytesOf(fields[0]);
+  return fields.reduce((bytes, field) => bytes + padded(bytesOf(field)), 0);
 }
 
 export interface RowShape {
@@ -48,7 +48,12 @@ export function padded(bytes: number): number {
 
 /** nft's type id of a concatenation: 6 bits per field. */
 export function typeId(fields: readonly FieldType[]): number {
-  return fields.reduce((all, field) => (all << 6) | FIELD_TYPES[field].id, 0);
+  return typeIdOf(fields.map((field) => FIELD_TYPES[field].id));
+}
+
+/** Like `typeId`, from the types' own ids. The kernel keeps 32 bits. */
+export function typeIdOf(ids: readonly number[]): number {
+  return ids.reduce((all, id) => ((all << 6) | id) >>> 0, 0);
 }
 
 /** Throws RangeError if the kernel or nft cannot hold the specification. */
@@ -61,6 +66,8 @@ export function checkSetSpec({ set, comment, key, data, interval, dynamic, size 
   if (key.length === 0) refuse("key is empty");
   if (data?.length === 0) refuse("data is empty");
   if (packedBytes(key) > MAX_KEY_BYTES) refuse(`the key exceeds ${MAX_KEY_BYTES} bytes`);
+  // nft 1.0.6 crashes when it lists such a set.
+  if (interval === true && key.some((field) => FIELD_TYPES[field].kind === "flags")) refuse("flags have no ranges");
   if (interval === true && dynamic === true) refuse("packets cannot fill an interval set, so it must not be dynamic");
   if (typeof size === "number" && !(Number.isSafeInteger(size) && size > 0))
     refuse(`size ${size} is not a positive integer`);
@@ -77,11 +84,7 @@ export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
     spec.comment,
     (["key", "data"] as const).filter((part) => {
       const fields = spec[part];
-      return (
-        Array.isArray(fields) &&
-        fields.length === 1 &&
-        (fields[0] === "ifname" || FIELD_TYPES[fields[0] as FieldType].hostOrder)
-      );
+      return Array.isArray(fields) && fields.length === 1 && FIELD_TYPES[fields[0] as FieldType].hostOrder === true;
     }),
   );
   return {
@@ -89,7 +92,7 @@ export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
     flags: setFlags(spec),
     keyType: typeId(spec.key),
     keyLen: packedBytes(spec.key),
-    ...(formOf(spec) === "ranges" && { fieldLens: spec.key.map((field) => FIELD_TYPES[field].bytes) }),
+    ...(formOf(spec) === "ranges" && { fieldLens: spec.key.map(bytesOf) }),
     ...dataOf(spec),
     ...(spec.counters === undefined ? {} : { exprs: COUNTER }),
     size,

@@ -1,38 +1,77 @@
 /**
  * Turns rules into kernel expressions, and into nft's text. The expressions are the same that nft generates from that text, so every nft prints them
- * well. Pure. Each statement uses registers from word 0 on. Protocol guards are added once per rule, if the table's family does not imply them.
+ * well. Pure. Each statement uses registers from word 0 on. Conditions that a field needs are added once per rule.
  */
 import { ACTIONS } from "./actions.js";
+import { factsOf } from "./dependencies.js";
 import { neverMatches } from "./hooks-and-priorities.js";
 import {
+  joined,
+  type Lowered,
   type LowerContext,
   type LoweredRule,
   type StatementKind,
   type StatementOptions,
-  versionOf,
 } from "./lowered.js";
-import { MATCHES } from "./matches.js";
+import { fieldMatch, MATCHES } from "./matches.js";
 import { checkComment } from "./names-and-comments.js";
 import type { Rule, Statement } from "./rule.js";
 
 /** Throws RangeError for a meaningless statement (no networks, a port of 70000, an address of the other family). */
 export function lowerRule(rule: Rule, options: StatementOptions): LoweredRule {
   checkComment("rule", rule.comment);
-  const version = versionOf(options.family);
-  const context: LowerContext = { ...options, anonymous: [], version, l4proto: undefined };
-  const parts = rule.statements.map((statement) => {
-    const never = neverMatches(options.family, statement);
-    if (never !== undefined) throw new RangeError(`${never} never matches in a table of family ${options.family}`);
-    const kind = "match" in statement ? MATCHES[statement.match] : ACTIONS[statement.action];
-    return (kind as StatementKind<Statement>)(statement, context);
-  });
-  const words = parts.map(({ text }) => text);
-  if (rule.comment !== undefined) words.push(`comment "${rule.comment}"`);
-  const text = words.filter((word) => word !== "").join(" ");
-  return { exprs: parts.flatMap(({ exprs }) => exprs), text, anonymous: context.anonymous };
+  const context: LowerContext = { ...options, anonymous: [], pieces: [], words: [], facts: factsOf(options.family) };
+  let isUnprintable = false;
+  let last: string | undefined;
+  for (const [index, statement] of rule.statements.entries()) {
+    if (last !== undefined)
+      throw new RangeError(`statement ${index}: it has no effect after ${last}, which ends the rule`);
+    last = endOfRule(statement);
+    const lowered = lowerStatement(statement, index, context);
+    context.pieces.push({ ...lowered, isAction: "action" in statement });
+    if (lowered.text !== "") context.words.push(lowered.text);
+    isUnprintable ||= lowered.isUnprintable === true;
+  }
+  if (rule.comment !== undefined) context.words.push(`comment "${rule.comment}"`);
+  return { exprs: joined(context.pieces), text: context.words.join(" "), anonymous: context.anonymous, isUnprintable };
+}
+
+const ENDS: ReadonlySet<string> = new Set([
+  "reject",
+  "queue",
+  "masquerade",
+  "redirect",
+  "snat",
+  "dnat",
+  "dnat-map",
+  "fwd",
+]);
+
+/** Describes a statement after which no other has an effect. Undefined if others may follow. */
+function endOfRule(statement: Statement): string | undefined {
+  if (!("action" in statement)) return undefined;
+  const { action } = statement;
+  if (action === "verdict") return statement.verdict.verdict === "continue" ? undefined : statement.verdict.verdict;
+  return ENDS.has(action) ? action : undefined;
+}
+
+function lowerStatement(statement: Statement, index: number, context: LowerContext): Lowered {
+  const never = neverMatches(context.family, statement);
+  if (never !== undefined) throw new RangeError(`${never} never matches in a table of family ${context.family}`);
+  try {
+    if ("match" in statement) return (MATCHES[statement.match] as StatementKind<Statement>)(statement, context);
+    if ("action" in statement) return (ACTIONS[statement.action] as StatementKind<Statement>)(statement, context);
+    return fieldMatch(statement, context);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new RangeError(`statement ${index}: ${error.message}`, { cause: error });
+  }
 }
 
 /** Throws as `lowerRule` does, but accepts an address field whose family is unknown. */
 export function printRule(rule: Rule, options: StatementOptions): string {
-  return lowerRule(rule, { ...options, assumed: 4 }).text;
+  const { text, isUnprintable } = lowerRule(rule, { ...options, assumed: 4 });
+  if (isUnprintable === true)
+    throw new RangeError("a raw statement without text cannot be printed: give it the text that nft reads");
+  return text;
 }

@@ -3,7 +3,7 @@
  * The proxier's own rules are typed, and are not checked again.
  */
 import { addressBytes } from "../../base/ip.js";
-import { parseNetwork } from "../../base/ip-ranges.js";
+import { parseNetwork, parseRange } from "../../base/ip-ranges.js";
 import { protocolNames, protocolNumber } from "../../base/protocols.js";
 import {
   callback,
@@ -11,19 +11,44 @@ import {
   type Fields,
   flag,
   integer,
+  isObject,
   list,
   namesOf,
   oneOf,
   optional,
   record,
   type Shape,
+  type ValueOf,
   text,
   value,
   variants,
 } from "../../base/shape.js";
 import { AddressType, CtState, TcpFlag } from "../../netlink/constants.js";
+import { closest } from "../../base/closest.js";
+import {
+  expectedValue,
+  FIELD_TYPES,
+  type FieldType,
+  ICMP_CODES,
+  ICMPV6_CODES,
+  namesOf as valueNames,
+} from "./field-types.js";
+import {
+  FIB_OF,
+  FIB_RESULTS,
+  type FieldEntry,
+  type FieldName,
+  FIELDS,
+  SHORT_FIELDS,
+  widthOfField,
+} from "./packet-fields.js";
+import { firstWrong } from "./values.js";
+import type { Expr } from "../../netlink/kernel.js";
 import { isInterfaceName, isName, isQuotable, MAX_COMMENT_BYTES, MAX_LOG_PREFIX_BYTES } from "./names-and-comments.js";
 
+export const LOG_LEVELS = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug", "audit"] as const;
+/** NF_LOG_*. */
+export const LOG_FLAGS = { "tcp sequence": 1, "tcp options": 2, "ip options": 4, skuid: 8, ether: 32 } as const;
 /** Seconds in each unit of a rate. */
 export const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } as const;
 
@@ -36,7 +61,10 @@ const positiveU32 = integer("a number from 1 to 4294967295", 1, U32);
 const milliseconds = integer("milliseconds, a whole number of at least 1", 1, Number.MAX_SAFE_INTEGER);
 const negate = optional(flag);
 
-export const name = text("a name: a letter or _, then letters, digits, _ / \\ . -, at most 255 bytes", isName);
+export const name = text(
+  "a name: a letter or _, then letters, digits, _ / \\ . -, at most 255 bytes, and no keyword of nft",
+  isName,
+);
 /** Shown by nft. */
 export const comment = text("a comment of at most 128 bytes without quotes and control characters", (given) =>
   isQuotable(given, MAX_COMMENT_BYTES),
@@ -95,24 +123,11 @@ export const portRange: Shape<number | readonly [from: number, to: number]> = ei
   ),
 );
 
-/** A field that a packet carries. `saddr` and `daddr` have the table's family (16 bytes in ip6). */
-const carriedField = oneOf(
-  "saddr",
-  "daddr",
-  "l4proto",
-  "sport",
-  "dport",
-  "iifname",
-  "oifname",
-  "mark",
-  "priority",
-  // Original source / destination address of the connection.
-  "ct-saddr",
-  "ct-daddr",
-);
-
 const NUMBER_RANGE = { modulus: positiveU32, offset: optional(u32) } as const;
+const plainField = oneOf<FieldName | keyof typeof SHORT_FIELDS>(...namesOf(FIELDS), ...namesOf(SHORT_FIELDS));
+const bits = integer("a number of bits from 0 to 16384", 0, 16384);
 
+/** Values that no header has. */
 const GENERATED_FIELDS = {
   /** A number from `offset` (default 0) to less than `offset + modulus`. */
   numgen: { mode: oneOf("random", "inc"), ...NUMBER_RANGE },
@@ -120,15 +135,80 @@ const GENERATED_FIELDS = {
    * A number in the same range, which only depends on the values of the fields `of` and on the machine's byte order. Must be last in a key: nft would
    * read the next field as one more of `of`.
    */
-  jhash: { of: list(carriedField, 1), seed: u32, ...NUMBER_RANGE },
+  jhash: { of: list(plainField, 1), seed: u32, ...NUMBER_RANGE },
+  /** A hash of the packet's flow, the same in both directions. */
+  symhash: NUMBER_RANGE,
+  /** The routing table's answer about some of the packet's properties. check: whether there is a route. */
+  fib: { of: list(oneOf(...namesOf(FIB_OF)), 1), result: oneOf(...namesOf(FIB_RESULTS)) },
+  /** The id of the socket's control group, at this level of the tree. */
+  "socket-cgroup": { level: integer("a level from 1 to 255", 1, 255) },
+  /** Bits of a header, by place: nft's `@th,16,16`. `offset` and `length` are in bits. */
+  raw: {
+    base: oneOf("link", "network", "transport", "inner"),
+    offset: bits,
+    length: integer("a number of bits from 1 to 64", 1, 64),
+  },
 } as const satisfies Record<string, Fields>;
 
-export const field = either(
-  `${carriedField.expected}, or an object with "field"`,
-  carriedField,
-  variants("field", GENERATED_FIELDS),
-);
+export const generatedField = variants("field", GENERATED_FIELDS);
+export const field = either('a field ("ip saddr"), or an object with "field"', plainField, generatedField);
 const key = list(field, 1);
+export const comparison = oneOf("==", "!=", "<", "<=", ">", ">=", "in", "not in");
+
+const constant = value<string | number | readonly string[]>("a value", (given) =>
+  Array.isArray(given) ? given.length > 0 : typeof given === "string" || typeof given === "number",
+);
+/** Pairs of a map that comes with the rule. */
+const pairs = value<readonly (readonly [key: unknown, data: unknown])[]>(
+  "a map's name, or a list of [key, data]",
+  (given) =>
+    Array.isArray(given) && given.length > 0 && given.every((pair) => Array.isArray(pair) && pair.length === 2),
+);
+const mapOf = either("a map's name, or a list of [key, data]", name, pairs);
+const fromMap = record({ key, map: mapOf }, "an object with key and map");
+const fromField = record({ from: field, mask: optional(u32), xor: optional(u32) }, "an object with from");
+const source: Shape<ValueOf<typeof fromField> | ValueOf<typeof fromMap>> = {
+  expected: "{ from } or { key, map }",
+  find: (path, given) => (isObject(given) && "map" in given ? fromMap : fromField).find(path, given),
+};
+export const dataSource = either("a value, { from }, or { key, map }", constant, source);
+const numberSource = either("a number from 0 to 4294967295, { from }, or { key, map }", u32, source);
+export const portSource = either("a port, [from, to], or { key, map }", portRange, fromMap);
+export const addressSource = either(
+  "an address, a network, [from, to], or { key, map }",
+  either("an address or a network", network, value<readonly [from: string, to: string]>("[from, to]", isAddressRange)),
+  record({ key, map: mapOf, data: optional(oneOf("address", "address-port")) }, "an object with key and map"),
+);
+
+function isAddressRange(given: unknown): boolean {
+  return (
+    Array.isArray(given) &&
+    given.length === 2 &&
+    given.every((end) => typeof end === "string") &&
+    isReadable(() => parseRange(given.join("-")))
+  );
+}
+
+const NAT_OPTIONS = { random: optional(flag), fullyRandom: optional(flag), persistent: optional(flag) } as const;
+const verdictPairs = value<readonly (readonly [key: unknown, verdict: unknown])[]>(
+  "a list of [key, verdict]",
+  (given) =>
+    Array.isArray(given) && given.length > 0 && given.every((pair) => Array.isArray(pair) && pair.length === 2),
+);
+const queueNumber = integer("a queue from 0 to 65535", 0, 0xffff);
+const queueRange = value<readonly [from: number, to: number]>(
+  "[from, to]",
+  (given) =>
+    Array.isArray(given) && given.length === 2 && given.every((end) => queueNumber.find("", end) === undefined),
+);
+const queueTarget: Shape<readonly [from: number, to: number] | ValueOf<typeof generatedField>> = {
+  expected: "[from, to], or a field",
+  find: (path, given) => (Array.isArray(given) ? queueRange : generatedField).find(path, given),
+};
+
+function settableFields(): FieldName[] {
+  return namesOf(FIELDS).filter((one) => (FIELDS[one] as FieldEntry).settable !== undefined);
+}
 
 /** Conditions, by `match`: the rule continues with its next statement only if they hold. */
 export const MATCHES = {
@@ -175,21 +255,43 @@ export const MATCHES = {
 /** Actions of a rule, by `action`, except verdicts: the library writes these as text, the Table as objects. */
 export const ACTIONS = {
   counter: {},
+  /** The packets and bytes of the rule, and when a packet last matched it. */
+  last: {},
   log: {
-    prefix: text("a prefix of at most 127 bytes without quotes and control characters", (given) =>
-      isQuotable(given, MAX_LOG_PREFIX_BYTES),
+    prefix: optional(
+      text("a prefix of at most 127 bytes without quotes and control characters", (given) =>
+        isQuotable(given, MAX_LOG_PREFIX_BYTES),
+      ),
     ),
-    level: optional(integer("a syslog level from 0 to 7", 0, 7)),
+    level: optional(either("a syslog level, by name or from 0 to 8", integer("", 0, 8), oneOf(...LOG_LEVELS))),
+    flags: optional(list(oneOf(...namesOf(LOG_FLAGS)), 1)),
     group: optional(integer("a group from 0 to 65535", 0, 0xffff)),
+    /** Bytes of the packet that the group gets. */
+    snaplen: optional(u32),
+    /** Packets that the kernel collects before it sends them to the group. */
+    queueThreshold: optional(integer("a number from 0 to 65535", 0, 0xffff)),
   },
-  limit: { rate: positive, per: rateUnit, burst: optional(u32) },
+  /** Holds up to the rate, or above it (`over`). `burst` has the unit, too. */
+  limit: {
+    rate: positive,
+    per: rateUnit,
+    unit: optional(oneOf("packets", "bytes", "kbytes", "mbytes")),
+    burst: optional(u32),
+    over: optional(flag),
+  },
+  /** Holds until so many bytes have passed, or afterwards (`over`). */
+  quota: { bytes: positive, over: optional(flag) },
+  /** Holds if the rule's connections are at most `count`, or more (`over`). */
+  connections: { count: positiveU32, over: optional(flag) },
+  /** Writes a field of the packet or its connection. Constants may be any; other sources must have the field's type. */
+  set: { field: oneOf<FieldName>(...settableFields()), value: dataSource },
   /** mark = (mark & ~mask) | value. mask defaults to all ones (a plain set); value 0 clears the masked bits. */
-  "set-mark": { mask: optional(u32), value: u32 },
+  "set-mark": { mask: optional(u32), value: numberSource },
   /** mark = mark ^ value. */
   "xor-mark": { value: u32 },
   /** The same for the connection's mark, which all its packets share. */
-  "set-ct-mark": { mask: optional(u32), value: u32 },
-  "set-priority": { value: u32 },
+  "set-ct-mark": { mask: optional(u32), value: numberSource },
+  "set-priority": { value: numberSource },
   /**
    * Sets the priority to the classid that a map holds for the fields. Without an entry, continues with the next rule. The next statement may use the
    * priority as a key, because nft cannot print a key that comes directly from a look-up.
@@ -205,15 +307,52 @@ export const ACTIONS = {
     to: either("an IP address, or { ct, direction }", address, record({ ct: ctDirection, direction })),
   },
   /** Applies the verdict that a verdict map holds for the concatenated fields. Without an entry, continues. */
-  vmap: { key, map: name },
-  dnat: { address: optional(address), port: optional(port) },
+  vmap: { key, map: either("a map's name, or a list of [key, verdict]", name, verdictPairs) },
+  /** A network as address: each address gets the one at its place. */
+  dnat: { address: optional(addressSource), port: optional(portSource), ...NAT_OPTIONS },
   /** Rewrites the destination to the data that a map holds for the fields: an address, or address . port. */
   "dnat-map": { key, map: name, data: oneOf("address", "address-port") },
-  snat: { address, port: optional(port), fullyRandom: optional(flag) },
-  masquerade: { ports: optional(portRange), random: optional(flag), fullyRandom: optional(flag) },
-  reject: { with: optional(oneOf("port-unreachable", "admin-prohibited", "host-unreachable", "tcp-reset")) },
+  snat: { address: optional(addressSource), port: optional(portSource), ...NAT_OPTIONS },
+  masquerade: { ports: optional(portSource), ...NAT_OPTIONS },
+  /** To this machine. */
+  redirect: { ports: optional(portSource), ...NAT_OPTIONS },
+  /** To a local socket, without a change of the packet. Only for tcp and udp. */
+  tproxy: { address: optional(address), port: optional(port) },
+  /** The families decide what is possible: ip has ICMP's codes, ip6 has ICMPv6's, the others have the four that both share. Default: port-unreachable. */
+  reject: { with: optional(oneOf(...namesOf({ ...ICMP_CODES, ...ICMPV6_CODES }), "tcp-reset")) },
+  /** To a program. `fanout`: by CPU. `bypass`: accepts the packet if no program listens. */
+  queue: {
+    num: either("a queue, [from, to], or a field", queueNumber, queueTarget),
+    bypass: optional(flag),
+    fanout: optional(flag),
+  },
+  /** Sends a copy: in ip and ip6 to an address (out of a device), in netdev out of a device. Devices are interface indices. */
+  dup: { address: optional(address), device: optional(positiveU32) },
+  /** Sends the packet out of a device, with an address to that neighbour. Only in netdev. */
+  fwd: { device: positiveU32, address: optional(address) },
+  /** Answers for the server until the handshake is complete. Only for tcp, of connections that are not tracked yet. */
+  synproxy: {
+    mss: optional(integer("a number from 0 to 65535", 0, 0xffff)),
+    wscale: optional(integer("a number from 0 to 14", 0, 14)),
+    sackPerm: optional(flag),
+    timestamp: optional(flag),
+  },
+  /** The connection skips the hooks from now on. Only at the forward hook. */
+  flow: { flowtable: name },
+  /** The kernel's own expressions, compared as the kernel returns them. `text`: what nft says; without it, the table cannot be printed. */
+  raw: {
+    exprs: value<readonly Expr[]>(
+      "a list of kernel expressions",
+      (given) => Array.isArray(given) && given.every((expr) => isObject(expr) && typeof expr["type"] === "string"),
+    ),
+    text: optional(
+      value<string>("nft's text, in one line", (given) => typeof given === "string" && !/[\n\r\0]/.test(given)),
+    ),
+  },
   /** Adds the key to a dynamic set (or renews its timeout). timeoutMs overrides the set's default. */
   update: {
+    /** add: does not renew an element. delete: removes it. Default: update. */
+    op: optional(oneOf("add", "update", "delete")),
     set: name,
     key,
     timeoutMs: optional(milliseconds),
@@ -232,23 +371,8 @@ export const ACTIONS = {
   "rate-over": { set: name, key, timeoutMs: milliseconds, rate: positive, per: rateUnit, burst: u32 },
 } as const satisfies Record<string, Fields>;
 
-/**
- * The type of one field of a key or of data.
- *
- * - `index` is the 32-bit host-order number that `numgen` generates. The kernel gets nft's type `mark`. It is printed as
- *   `typeof numgen random mod 2`, because nft refuses a plain mark there.
- * - `classid` is a packet's priority, 32 bits in host order. It is printed as two numbers in hex: `15:3`.
- */
-export const fieldType = oneOf(
-  "ipv4_addr",
-  "ipv6_addr",
-  "inet_proto",
-  "inet_service",
-  "mark",
-  "classid",
-  "ifname",
-  "index",
-);
+/** The type of one field of a key or of data. `integer` has no width of its own. */
+export const fieldType = oneOf<FieldType>(...namesOf(FIELD_TYPES).filter((type) => type !== "integer"));
 
 const COUNTERS = {
   /** Gets the data before and after, as views. Default: the count always carries over. */
@@ -282,3 +406,44 @@ export const SET = {
   counters: optional(counters),
   comment: optional(comment),
 } as const satisfies Fields;
+
+const anything = value<unknown>("a value", (given) => given !== undefined && given !== null);
+const FIELD_MATCH = {
+  field: either(field.expected, plainField, {
+    expected: "a field, or a list of fields",
+    find: (path, given) => (Array.isArray(given) ? key : generatedField).find(path, given),
+  } satisfies Shape<unknown>),
+  op: optional(comparison),
+  value: anything,
+  mask: optional(anything),
+};
+
+/** The general condition. Values are checked against the field's type. */
+export const fieldMatch: Shape<unknown> = {
+  expected: 'a comparison, with "field" and "value"',
+  find(path, given) {
+    const problem = record(FIELD_MATCH).find(path, given);
+    if (problem !== undefined) return problem;
+    const { field: name, value: values } = given as { readonly field: unknown; readonly value: unknown };
+    const entry: FieldEntry | undefined = typeof name === "string" ? FIELDS[name as FieldName] : undefined;
+    if (entry === undefined || (typeof values === "string" && values.startsWith("@"))) return undefined;
+    return wrongValue(`${path}, value`, entry, values);
+  },
+};
+
+/** Returns the problem of a value, or of a list, for this field. */
+function wrongValue(path: string, entry: FieldEntry, values: unknown): ReturnType<Shape<unknown>["find"]> {
+  const { type } = entry;
+  const wrong = firstWrong({ type, width: widthOfField(entry) }, values);
+  if (wrong === undefined) return undefined;
+  const names = typeof wrong === "string" ? closest(wrong, valueNames(type)) : undefined;
+  const nearest = names === undefined ? {} : { nearest: names };
+  return { path, expected: expectedValue(type, entry.bits), value: wrong, ...nearest };
+}
+
+/** Returns the problem of an action that every one of its parts allows: a value that the field cannot have. */
+export function problemOfAction(path: string, action: unknown): ReturnType<Shape<unknown>["find"]> {
+  const { action: kind, field: name, value: given } = action as Readonly<Record<string, unknown>>;
+  if (kind !== "set" || isObject(given)) return undefined;
+  return wrongValue(`${path}, value`, FIELDS[name as FieldName], given);
+}

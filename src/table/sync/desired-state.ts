@@ -7,9 +7,9 @@ import { type ChangeGate, type KeptSpec, TrackedElements, tracksEnds } from "../
 import type { KernelState } from "./table-dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/tracked-intervals.js";
-import { prepareRule, type DesiredChain } from "../rules/diff.js";
+import { type DesiredChain, type PreparedRule, prepareRule } from "../rules/diff.js";
 import { hooksOf } from "../rules/hooks-and-priorities.js";
-import { versionOf } from "../rules/lowered.js";
+import { versionOf } from "../rules/dependencies.js";
 import { checkSetSpec, rowShape } from "../rules/schema.js";
 import { checkComment, checkName } from "../rules/names-and-comments.js";
 import type { ChainSpec, FaultyObject, SetSpec } from "../rules/rule.js";
@@ -36,6 +36,10 @@ export class DesiredState implements ChangeGate {
   /** Number of calls of `apply` and `load` that run or wait. They keep the desired state from changing. */
   holds = 0;
   #dirty = noNames();
+  /** Chains whose rules name a set before it is declared, by set. */
+  readonly #awaiting = new Map<string, Set<string>>();
+  /** Sets that were declared again with other types. */
+  readonly #reshaped = new Set<string>();
 
   /** @param now the clock for timeouts. */
   constructor(
@@ -66,37 +70,40 @@ export class DesiredState implements ChangeGate {
     checkComment(`chain ${spec.chain}`, spec.comment);
     if (spec.base !== undefined && !Object.values(hooksOf(family)).includes(spec.base.hook))
       throw new RangeError(`chain ${spec.chain}: family ${family} has no hook ${spec.base.hook}`);
-    this.#put(this.#prepared(spec));
+    const rules = spec.rules.map((_, index) => this.#prepare(spec, index, this.setSpec));
+    this.chains.set(spec.chain, { spec, rules });
+    this.#dirty.chains.add(spec.chain);
+    for (const { refs } of rules)
+      for (const set of refs.sets)
+        if (!this.sets.has(set)) this.#awaiting.set(set, new Set(this.#awaiting.get(set)).add(spec.chain));
   }
 
-  #put(chain: DesiredChain): void {
-    const name = chain.spec.chain;
-    this.chains.set(name, chain);
-    this.#dirty.chains.add(name);
-  }
-
-  #prepared(spec: ChainSpec, setSpec = this.setSpec): DesiredChain {
-    const { family } = this.ref;
-    const rules = spec.rules.map((rule, index) => {
-      try {
-        return prepareRule(rule, { family, setSpec });
-      } catch (error) {
-        throw error instanceof RangeError
-          ? new RangeError(`chain ${spec.chain}, rule ${index}: ${error.message}`, { cause: error })
-          : error;
-      }
+  /** Prepares the rules again that name the set, because they did not know its types. Throws RangeError, and changes nothing. */
+  #prepareUsers(spec: SetSpec, chains: Iterable<string>): void {
+    const setSpec = (name: string): SetSpec | undefined => (name === spec.set ? spec : this.setSpec(name));
+    const changed = [...chains].flatMap((name): DesiredChain[] => {
+      const chain = this.chains.get(name);
+      if (chain?.rules.some(({ refs }) => refs.sets.includes(spec.set)) !== true) return [];
+      return [
+        { spec: chain.spec, rules: chain.spec.rules.map((_, index) => this.#prepare(chain.spec, index, setSpec)) },
+      ];
     });
-    return { spec, rules };
+    // With other types, the same words may mean other expressions.
+    for (const chain of changed) {
+      this.chains.set(chain.spec.chain, chain);
+      this.#dirty.chains.add(chain.spec.chain);
+    }
+    this.#awaiting.delete(spec.set);
   }
 
-  /** Prepares the rules again that look up the set in another byte order (intervals.ts). */
-  #usersOf(spec: SetSpec): DesiredChain[] {
-    const { set, key, interval = false } = spec;
-    const before = this.setSpec(set);
-    if (interval === (before?.interval ?? false) && (!interval || isDeepStrictEqual(key, before?.key))) return [];
-    const setSpec = (name: string): SetSpec | undefined => (name === set ? spec : this.setSpec(name));
-    const users = [...this.chains.values()].filter(({ rules }) => rules.some(({ refs }) => refs.sets.includes(set)));
-    return users.map((chain) => this.#prepared(chain.spec, setSpec));
+  /** Throws RangeError with the rule's place. */
+  #prepare({ chain, rules }: ChainSpec, index: number, setSpec: (name: string) => SetSpec | undefined): PreparedRule {
+    try {
+      return prepareRule(rules[index], { family: this.ref.family, setSpec });
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      throw new RangeError(`chain ${chain}, rule ${index}: ${error.message}`, { cause: error });
+    }
   }
 
   removeChain(name: string): void {
@@ -107,14 +114,10 @@ export class DesiredState implements ChangeGate {
   set(spec: KeptSpec): TrackedElements {
     this.checkChangeable();
     checkSetSpec(spec);
-    const users = this.#usersOf(spec);
-    const elements = this.#declare(spec);
-    for (const chain of users) this.#put(chain);
-    return elements;
-  }
-
-  #declare(spec: KeptSpec): TrackedElements {
     const former = this.sets.get(spec.set) ?? this.retired.get(spec.set);
+    if (former === undefined) this.#prepareUsers(spec, this.#awaiting.get(spec.set) ?? []);
+    // The rules may change, too, before the next apply.
+    else if (!isDeepStrictEqual(typesOf(former.spec), typesOf(spec))) this.#reshaped.add(spec.set);
     this.retired.delete(spec.set);
     this.#dirty.sets.add(spec.set);
     this.watched.add(spec.set);
@@ -158,11 +161,25 @@ export class DesiredState implements ChangeGate {
    * takes nothing, if a desired object refers to an undeclared one.
    */
   takeDirty(): DirtyNames {
+    this.#checkReshaped();
     const dirty = this.#dirty;
     for (const chain of this.verdicts.takeNewlyUsed()) dirty.newlyUsed.add(chain);
     this.#checkReferences(dirty);
     this.#dirty = noNames();
     return dirty;
+  }
+
+  #checkReshaped(): void {
+    for (const name of this.#reshaped) {
+      const spec = this.setSpec(name);
+      try {
+        if (spec !== undefined) this.#prepareUsers(spec, this.chains.keys());
+      } catch (error) {
+        if (!(error instanceof RangeError)) throw error;
+        throw this.#invalid({ kind: "set", set: name }, error.message);
+      }
+      this.#reshaped.delete(name);
+    }
   }
 
   /** Marks objects that have changed, or may have: the next transaction checks them. */
@@ -205,6 +222,11 @@ export class DesiredState implements ChangeGate {
 
 function noNames(): DirtyNames {
   return { chains: new Set(), sets: new Set(), newlyUsed: new Set() };
+}
+
+/** The parts of a set that rules depend on. */
+function typesOf({ key, data, dynamic, interval }: SetSpec): unknown {
+  return [key, data, dynamic === true, interval === true];
 }
 
 function sameShape(a: SetSpec, b: SetSpec): boolean {

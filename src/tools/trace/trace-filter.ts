@@ -3,21 +3,11 @@
  * reports what the rules of every table do with the packet (NFNLGRP_NFTRACE). Pure.
  */
 import type { Transport } from "../explain/packet-spec.js";
-import {
-  CmpOp,
-  CtKey,
-  Hook,
-  MetaKey,
-  PayloadBase,
-  TableFlag,
-  TcpFlag,
-  VERDICT_REGISTER,
-} from "../../netlink/constants.js";
-import type { Expr, Op, TableRef } from "../../netlink/kernel.js";
+import { Hook, TableFlag } from "../../netlink/constants.js";
+import type { Op, TableRef } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
-import type { Match, Rule, Statement } from "../../table/table-exports.js";
+import type { Match, Statement } from "../../table/table-exports.js";
 import { lowerRule } from "../../table/rules/statements.js";
-import { CT_DIRECTION, portBytes } from "../../table/rules/lowered.js";
 
 export interface TraceSelector {
   readonly family: IpFamily;
@@ -133,15 +123,12 @@ function refusing({ family, protocols }: TraceSelector): Statement[][] {
  * Matches packets that open a connection, or with `negate` all others. Returns undefined if the protocol's packets do
  * not show it.
  */
-function opening(protocol: Transport, negate: boolean): Expr[] | undefined {
-  const op = negate ? CmpOp.neq : CmpOp.eq;
-  const byte = (offset: number): Expr => ({ type: "payload", base: PayloadBase.transport, offset, len: 1, dreg: 1 });
-  if (protocol === "tcp") {
-    const mask = Uint8Array.of(TcpFlag.syn | TcpFlag.ack);
-    const flags: Expr = { type: "bitwise", sreg: 1, dreg: 1, len: 1, op: 0, mask, xor: Uint8Array.of(0) };
-    return [byte(13), flags, { type: "cmp", sreg: 1, op, data: Uint8Array.of(TcpFlag.syn) }];
-  }
-  if (protocol === "sctp") return [byte(12), { type: "cmp", sreg: 1, op, data: Uint8Array.of(SCTP_INIT) }];
+function opening(protocol: Transport, negate: boolean): Statement[] | undefined {
+  const op = negate ? "!=" : "==";
+  if (protocol === "tcp") return [{ field: "tcp flags", mask: ["syn", "ack"], op, value: "syn" }];
+  // The type of the first chunk.
+  if (protocol === "sctp")
+    return [{ field: { field: "raw", base: "transport", offset: 96, length: 8 }, op, value: SCTP_INIT }];
   return undefined;
 }
 
@@ -159,32 +146,22 @@ class Rules {
 
   /** One limit for all packets, which are counted before it, and one for all refusals. */
   mark(): void {
-    const { exprs } = lowerRule({ statements: [{ action: "counter" }] }, { family: "inet" });
-    this.#rule(TraceChain.traced, exprs);
-    this.#markIn(TraceChain.traced);
-    this.#markIn(TraceChain.refusals);
-  }
-
-  #markIn(chain: string): void {
-    const burst = PACKETS_PER_SECOND;
-    const limit: Rule = { statements: [{ action: "limit", rate: PACKETS_PER_SECOND, per: "second", burst }] };
-    this.#rule(chain, [
-      ...lowerRule(limit, { family: "inet" }).exprs,
-      { type: "immediate", dreg: 1, data: Uint8Array.of(1) },
-      { type: "meta", key: MetaKey.nftrace, sreg: 1 },
-    ]);
+    const limit = { action: "limit", rate: PACKETS_PER_SECOND, per: "second", burst: PACKETS_PER_SECOND } as const;
+    const trace = { action: "set", field: "meta nftrace", value: 1 } as const;
+    this.#rule(TraceChain.traced, { action: "counter" });
+    this.#rule(TraceChain.traced, limit, trace);
+    this.#rule(TraceChain.refusals, limit, trace);
   }
 
   of(selector: TraceSelector, { source, allPackets }: TraceFilter): void {
     for (const protocol of selector.protocols) {
       const matches = matchesOf(selector, protocol, source);
       const first = allPackets ? [] : opening(protocol, false);
-      if (first !== undefined) this.#both(FIRST_CHAINS, TraceChain.traced, matches, first);
+      if (first !== undefined) this.#both(FIRST_CHAINS, TraceChain.traced, [...matches, ...first]);
       if (allPackets) continue;
       // Packets that connection tracking has not seen yet or cannot assign.
       const tracked: Statement[] = [...matches, { match: "ct-state", states: ["new", "invalid", "untracked"] }];
-      const rest = opening(protocol, true) ?? [];
-      this.#both(TRACKED_CHAINS, TraceChain.traced, tracked, rest);
+      this.#both(TRACKED_CHAINS, TraceChain.traced, [...tracked, ...(opening(protocol, true) ?? [])]);
     }
   }
 
@@ -196,11 +173,9 @@ class Rules {
     const { destinations, ports } = selector;
     const original = (direction: "source" | "destination", nets: readonly string[]): Match[] =>
       nets.length === 0 ? [] : [{ match: "address", direction, nets, ct: "original" }];
-    const port = { type: "ct", key: CtKey.protoDst, direction: CT_DIRECTION.original, dreg: 1 } as const;
     const kinds = refusing(selector);
     for (const number of ports.length === 0 ? [undefined] : ports) {
-      const more: Expr[] =
-        number === undefined ? [] : [port, { type: "cmp", sreg: 1, op: CmpOp.eq, data: portBytes(number) }];
+      const port: Statement[] = number === undefined ? [] : [{ field: "ct original proto-dst", value: number }];
       for (const kind of kinds) {
         const matches: Statement[] = [
           ...kind,
@@ -208,33 +183,27 @@ class Rules {
           ...original("destination", typeof destinations === "string" ? [] : destinations),
           ...original("source", source === undefined ? [] : [source]),
         ];
-        this.#both(TRACKED_CHAINS, TraceChain.refusals, matches, more);
+        this.#both(TRACKED_CHAINS, TraceChain.refusals, [...matches, ...port]);
       }
     }
   }
 
-  #both(chains: readonly string[], to: string, matches: readonly Statement[], more: readonly Expr[]): void {
-    for (const chain of chains) {
-      const { exprs, anonymous } = lowerRule({ statements: matches }, { family: "inet" });
-      const before = this.#sets;
-      for (const { info, elements } of anonymous) {
-        const id = ++this.#sets;
-        this.ops.push({ op: "add", kind: "set", ...this.#ref, ...info, id });
-        this.ops.push({ op: "add", kind: "elements", ...this.#ref, set: info.set, setId: id, elements });
-      }
-      const renumbered = exprs.map((expr) =>
-        expr.type === "lookup" && expr.setId !== undefined ? { ...expr, setId: expr.setId + before } : expr,
-      );
-      const goto: Expr = {
-        type: "immediate",
-        dreg: VERDICT_REGISTER,
-        data: { verdict: "goto", chain: to },
-      };
-      this.#rule(chain, [...renumbered, ...more, goto]);
-    }
+  #both(chains: readonly string[], to: string, matches: readonly Statement[]): void {
+    for (const chain of chains)
+      this.#rule(chain, ...matches, { action: "verdict", verdict: { verdict: "goto", chain: to } });
   }
 
-  #rule(chain: string, exprs: readonly Expr[]): void {
-    this.ops.push({ op: "add", kind: "rule", ...this.#ref, chain, exprs });
+  #rule(chain: string, ...statements: readonly Statement[]): void {
+    const { exprs, anonymous } = lowerRule({ statements }, { family: this.#ref.family });
+    const before = this.#sets;
+    for (const { info, elements } of anonymous) {
+      const id = ++this.#sets;
+      this.ops.push({ op: "add", kind: "set", ...this.#ref, ...info, id });
+      this.ops.push({ op: "add", kind: "elements", ...this.#ref, set: info.set, setId: id, elements });
+    }
+    const renumbered = exprs.map((expr) =>
+      expr.type === "lookup" && expr.setId !== undefined ? { ...expr, setId: expr.setId + before } : expr,
+    );
+    this.ops.push({ op: "add", kind: "rule", ...this.#ref, chain, exprs: renumbered });
   }
 }

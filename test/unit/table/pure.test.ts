@@ -222,6 +222,7 @@ describe("set specifications", () => {
       /64 bytes/,
     );
     expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], interval: true, dynamic: true })).toThrow(/interval/);
+    expect(() => checkSetSpec({ set: "x", key: ["ct_state"], interval: true })).toThrow(/flags have no ranges/);
     expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], size: 0 })).toThrow(/size/);
   });
 });
