@@ -31,6 +31,19 @@ uint8_t* PutNestedValue(uint8_t* out, uint16_t type, const uint8_t* data, size_t
   return out + padded;
 }
 
+uint8_t* PutBytes(uint8_t* out, uint16_t type, const void* data, size_t length) {
+  out = PutHeader(out, type, length);
+  std::memcpy(out, data, length);
+  std::memset(out + length, 0, Align4(length) - length);
+  return out + Align4(length);
+}
+
+// Bytes of the attributes that EncodeRecord writes for it.
+size_t ExtraSize(const ElementExtra& extra) {
+  return (extra.object.empty() ? 0 : kAttrHeader + Align4(extra.object.size() + 1)) +
+         (extra.userdata.empty() ? 0 : kAttrHeader + Align4(extra.userdata.size()));
+}
+
 uint8_t* Put32(uint8_t* out, uint16_t type, uint32_t value) {
   const uint32_t wire = htonl(value);
   out = PutHeader(out, type, sizeof wire);
@@ -83,8 +96,8 @@ ElementPlan PlanElements(const Op& op, const ElementsOp& elements) {
     plan.record_bound +=
         (layout.timeouts ? 12u : 0u) + (layout.expirations ? 12u : 0u) + (layout.counters ? kCounterBound : 0u);
     size_t longest = 0;
-    for (const ElementExtra& extra : elements.extras) longest = std::max(longest, extra.userdata.size());
-    if (longest != 0) plan.record_bound += kAttrHeader + Align4(longest);
+    for (const ElementExtra& extra : elements.extras) longest = std::max(longest, ExtraSize(extra));
+    plan.record_bound += longest;
   }
   if (layout.flags) plan.record_bound += kFlags;
   plan.least = elements.count * record_least;
@@ -158,11 +171,11 @@ uint8_t* ElementEncoder::EncodeRecord(uint8_t* out) {
     }
   }
   if (!removes_ && extra_ < elements_.extras.size() && elements_.extras[extra_].record == record_) {
-    const Bytes& userdata = elements_.extras[extra_++].userdata;
-    out = PutHeader(out, NFTA_SET_ELEM_USERDATA, userdata.size());
-    std::memcpy(out, userdata.data(), userdata.size());
-    std::memset(out + userdata.size(), 0, Align4(userdata.size()) - userdata.size());
-    out += Align4(userdata.size());
+    const ElementExtra& extra = elements_.extras[extra_++];
+    if (!extra.object.empty()) out = PutBytes(out, NFTA_SET_ELEM_OBJREF, extra.object.c_str(), extra.object.size() + 1);
+    if (!extra.userdata.empty()) {
+      out = PutBytes(out, NFTA_SET_ELEM_USERDATA, extra.userdata.data(), extra.userdata.size());
+    }
   }
   PutHeader(start, NFTA_LIST_ELEM | NLA_F_NESTED, static_cast<size_t>(out - start) - kAttrHeader);
   return out;

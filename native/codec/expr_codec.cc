@@ -20,6 +20,7 @@ size_t ValueBound(const AttrValue& value) {
     case AttrKind::U8:
     case AttrKind::U16:
     case AttrKind::U32:
+    case AttrKind::U32Host:
     case AttrKind::U64:
       return AttrBound(8);
     case AttrKind::String:
@@ -29,6 +30,8 @@ size_t ValueBound(const AttrValue& value) {
       return value.verdict ? VerdictDataBound(*value.verdict) : kAttrHeader + AttrBound(value.bytes.size());
     case AttrKind::Exprs:
       return kAttrHeader + ExprListBound(value.exprs);
+    case AttrKind::Numbers:
+      return kAttrHeader + value.numbers.size() * AttrBound(4);
     case AttrKind::Padding:
       return 0;
   }
@@ -57,6 +60,10 @@ void EncodeAttr(AttrWriter& writer, const AttrValue& value) {
       return writer.U16(type, static_cast<uint16_t>(value.number));
     case AttrKind::U32:
       return writer.U32(type, static_cast<uint32_t>(value.number));
+    case AttrKind::U32Host: {
+      const auto number = static_cast<uint32_t>(value.number);
+      return writer.Put(type, &number, sizeof number);
+    }
     case AttrKind::U64:
       return writer.U64(type, value.number);
     case AttrKind::String:
@@ -69,6 +76,13 @@ void EncodeAttr(AttrWriter& writer, const AttrValue& value) {
       // Kernels before 5.11 know only the single form; later ones use it in dumps if there is one expression.
       if (value.exprs.size() == 1) return EncodeExpr(writer, type, value.exprs.front());
       return EncodeExprList(writer, value.desc->list_nfta, value.exprs);
+    case AttrKind::Numbers: {
+      nlattr* nest = writer.Nest(type);
+      for (size_t i = 0; i < value.numbers.size(); ++i) {
+        if (value.numbers[i]) writer.U32(static_cast<uint16_t>(i + 1), *value.numbers[i]);
+      }
+      return writer.EndNest(nest);
+    }
     case AttrKind::Padding:
       return;
   }
@@ -101,6 +115,19 @@ bool DecodeData(const AttrView& nest, bool verdict_allowed, AttrValue* value) {
   return found;
 }
 
+// Decodes nested attributes of 32 bits. Returns false if one has another form, or a number that no protocol has.
+bool DecodeNumbers(const AttrView& nest, std::vector<std::optional<uint32_t>>* numbers) {
+  for (AttrReader reader(nest); reader.Next();) {
+    const AttrView& attr = reader.attr();
+    if (attr.raw_type == 0 || attr.raw_type > kMaxNumbers || attr.length != sizeof(uint32_t)) return false;
+    if (numbers->size() < attr.raw_type) numbers->resize(attr.raw_type);
+    std::optional<uint32_t>& number = (*numbers)[attr.raw_type - 1u];
+    if (number) return false;
+    number = attr.U32();
+  }
+  return true;
+}
+
 // Returns false if the bytes are not of the kind in the table; the caller then keeps them unchanged.
 bool DecodeAttr(const AttrView& attr, uint32_t depth, AttrValue* value) {
   switch (value->desc->kind) {
@@ -115,6 +142,10 @@ bool DecodeAttr(const AttrView& attr, uint32_t depth, AttrValue* value) {
     case AttrKind::U32:
       if (attr.length != 4) return false;
       value->number = attr.U32();
+      return true;
+    case AttrKind::U32Host:
+      if (attr.length != 4) return false;
+      value->number = Load32(attr.data);
       return true;
     case AttrKind::U64:
       if (attr.length != 8) return false;
@@ -139,6 +170,8 @@ bool DecodeAttr(const AttrView& attr, uint32_t depth, AttrValue* value) {
         value->exprs.push_back(DecodeExpr(attr, depth + 1));
       }
       return true;
+    case AttrKind::Numbers:
+      return DecodeNumbers(attr, &value->numbers);
     case AttrKind::Padding:
       return true;
   }
@@ -172,6 +205,15 @@ bool DecodeKnown(const AttrView& data, uint32_t depth, Expr* expr) {
   return true;
 }
 
+// Fills the expression as its desc says. If that is impossible, or there is no desc, the expression becomes opaque.
+void DecodeAttrs(const AttrView& data, uint32_t depth, Expr* expr) {
+  if (expr->desc != nullptr && DecodeKnown(data, depth, expr)) return;
+  expr->desc = nullptr;
+  expr->attrs.clear();
+  expr->extra.clear();
+  expr->opaque = data.Copy();
+}
+
 }  // namespace
 
 size_t ExprListBound(const std::vector<Expr>& exprs) {
@@ -183,15 +225,17 @@ size_t ExprListBound(const std::vector<Expr>& exprs) {
 void EncodeExpr(AttrWriter& writer, uint16_t type, const Expr& expr) {
   nlattr* nest = writer.Nest(type);
   writer.String(NFTA_EXPR_NAME, expr.name);
-  if (expr.desc == nullptr) {
-    if (!expr.opaque.empty()) writer.Put(NFTA_EXPR_DATA | NLA_F_NESTED, expr.opaque.data(), expr.opaque.size());
-  } else if (expr.desc->count != 0 || !expr.extra.empty()) {
-    nlattr* data = writer.Nest(NFTA_EXPR_DATA);
-    for (const AttrValue& value : expr.attrs) EncodeAttr(writer, value);
-    for (const UnknownAttr& extra : expr.extra) writer.Put(extra.type, extra.bytes.data(), extra.bytes.size());
-    writer.EndNest(data);
-  }
+  const bool empty = expr.desc == nullptr ? expr.opaque.empty() : expr.desc->count == 0 && expr.extra.empty();
+  if (!empty) EncodeExprData(writer, NFTA_EXPR_DATA, expr);
   writer.EndNest(nest);
+}
+
+void EncodeExprData(AttrWriter& writer, uint16_t type, const Expr& expr) {
+  if (expr.desc == nullptr) return writer.Put(type | NLA_F_NESTED, expr.opaque.data(), expr.opaque.size());
+  nlattr* data = writer.Nest(type);
+  for (const AttrValue& value : expr.attrs) EncodeAttr(writer, value);
+  for (const UnknownAttr& extra : expr.extra) writer.Put(extra.type, extra.bytes.data(), extra.bytes.size());
+  writer.EndNest(data);
 }
 
 void EncodeExprList(AttrWriter& writer, uint16_t type, const std::vector<Expr>& exprs) {
@@ -209,11 +253,15 @@ Expr DecodeExpr(const AttrView& nest, uint32_t depth) {
     if (attr.type() == NFTA_EXPR_DATA) data = attr;
   }
   expr.desc = FindExpr(expr.name);
-  if (expr.desc != nullptr && DecodeKnown(data, depth, &expr)) return expr;
-  expr.desc = nullptr;
-  expr.attrs.clear();
-  expr.extra.clear();
-  expr.opaque = data.Copy();
+  DecodeAttrs(data, depth, &expr);
+  return expr;
+}
+
+Expr DecodeObjectData(uint32_t type, const AttrView& data) {
+  Expr expr;
+  expr.desc = FindObject(type);
+  expr.name = expr.desc == nullptr ? "object-" + std::to_string(type) : expr.desc->name;
+  DecodeAttrs(data, 0, &expr);
   return expr;
 }
 

@@ -21,9 +21,14 @@ void EncodeExprList(AttrWriter& writer, uint16_t type, const std::vector<Expr>& 
 // Appends one expression as a nested attribute `type`.
 void EncodeExpr(AttrWriter& writer, uint16_t type, const Expr& expr);
 
+// Appends an expression's attributes, or a named object's data, as a nested attribute `type`.
+void EncodeExprData(AttrWriter& writer, uint16_t type, const Expr& expr);
+
 // The expressions of a list attribute. Lossless: anything that has no field in `Expr` becomes `extra` or opaque.
 std::vector<Expr> DecodeExprList(const AttrView& list, uint32_t depth = 0);
 Expr DecodeExpr(const AttrView& nest, uint32_t depth = 0);
+// The payload of NFTA_OBJ_DATA of a named object (NFT_OBJECT_*). Also lossless.
+Expr DecodeObjectData(uint32_t type, const AttrView& data);
 
 // Encodes the attributes of NFTA_DATA_VERDICT in a nested attribute `type`.
 size_t VerdictDataBound(const Verdict& verdict);

@@ -229,6 +229,25 @@ constexpr AttrDesc kInner[] = {
     {"exprs", kInnerExpr, K::Exprs, kRequired},
 };
 
+constexpr AttrDesc kCtHelper[] = {
+    {"name", NFTA_CT_HELPER_NAME, K::String, kRequired},
+    {"l3proto", NFTA_CT_HELPER_L3PROTO, K::U16},
+    {"l4proto", NFTA_CT_HELPER_L4PROTO, K::U8, kRequired},
+};
+constexpr AttrDesc kCtTimeout[] = {
+    {"l3proto", NFTA_CT_TIMEOUT_L3PROTO, K::U16},
+    {"l4proto", NFTA_CT_TIMEOUT_L4PROTO, K::U8, kRequired},
+    {"timeouts", NFTA_CT_TIMEOUT_DATA, K::Numbers, kRequired},
+};
+constexpr AttrDesc kCtExpect[] = {
+    {"l3proto", NFTA_CT_EXPECT_L3PROTO, K::U16},        {"l4proto", NFTA_CT_EXPECT_L4PROTO, K::U8, kRequired},
+    {"dport", NFTA_CT_EXPECT_DPORT, K::U16, kRequired}, {"timeout", NFTA_CT_EXPECT_TIMEOUT, K::U32Host, kRequired},
+    {"size", NFTA_CT_EXPECT_SIZE, K::U8, kRequired},
+};
+constexpr AttrDesc kSecmark[] = {
+    {"context", NFTA_SECMARK_CTX, K::String, kRequired},
+};
+
 template <uint32_t N>
 constexpr ExprDesc Desc(const char* name, const AttrDesc (&attrs)[N]) {
   return ExprDesc{name, attrs, N};
@@ -275,11 +294,30 @@ constexpr ExprDesc kExprs[] = {
     Desc("inner", kInner),
 };
 
+// A counter, quota, limit, connlimit or synproxy has the attributes of its expression.
+constexpr struct {
+  uint32_t type;
+  ExprDesc data;
+} kObjects[] = {
+    {NFT_OBJECT_COUNTER, Desc("counter", kCounter)},       {NFT_OBJECT_QUOTA, Desc("quota", kQuota)},
+    {NFT_OBJECT_CT_HELPER, Desc("ct helper", kCtHelper)},  {NFT_OBJECT_LIMIT, Desc("limit", kLimit)},
+    {NFT_OBJECT_CONNLIMIT, Desc("connlimit", kConnlimit)}, {NFT_OBJECT_CT_TIMEOUT, Desc("ct timeout", kCtTimeout)},
+    {NFT_OBJECT_SECMARK, Desc("secmark", kSecmark)},       {NFT_OBJECT_CT_EXPECT, Desc("ct expectation", kCtExpect)},
+    {NFT_OBJECT_SYNPROXY, Desc("synproxy", kSynproxy)},
+};
+
 }  // namespace
 
 const ExprDesc* FindExpr(std::string_view name) {
   for (const ExprDesc& desc : kExprs) {
     if (name == desc.name) return &desc;
+  }
+  return nullptr;
+}
+
+const ExprDesc* FindObject(uint32_t type) {
+  for (const auto& object : kObjects) {
+    if (type == object.type) return &object.data;
   }
   return nullptr;
 }

@@ -1,5 +1,5 @@
-// The single description of every expression that the codec knows. The encoder, the decoder and both JS conversions
-// walk it.
+// The single description of every expression that the codec knows, and of the data of every kind of named object. The
+// encoder, the decoder and both JS conversions walk it.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,18 @@ enum class AttrKind : uint8_t {
   U8,
   U16,      // network order in the message
   U32,      // network order in the message
+  U32Host,  // host order in the message
   U64,      // network order in the message, BigInt in JS
   String,   // NUL-terminated
   Value,    // nested NFTA_DATA_VALUE
   Data,     // nested NFTA_DATA_VALUE or NFTA_DATA_VERDICT
   Exprs,    // one nested expression in `nfta`; several as a list in `list_nfta`
+  Numbers,  // nested attributes 1, 2, ... of 32 bits, network order; a list in JS, with undefined for absent ones
   Padding,  // 64-bit alignment filler; carries nothing
 };
+
+// Highest attribute in AttrKind::Numbers. The kernel's protocols have at most CTA_TIMEOUT_TCP_MAX (14).
+constexpr uint16_t kMaxNumbers = 32;
 
 struct AttrDesc {
   const char* js;  // field name in src/netlink/kernel.ts
@@ -38,5 +43,9 @@ struct ExprDesc {
 
 // Returns nullptr if the codec has no table for this expression.
 const ExprDesc* FindExpr(std::string_view name);
+
+// Returns the attributes in NFTA_OBJ_DATA of a kind of named object (NFT_OBJECT_*), or nullptr if the codec does not
+// know it.
+const ExprDesc* FindObject(uint32_t type);
 
 }  // namespace nftp

@@ -255,6 +255,42 @@ SetDump DecodeSet(const nlmsghdr* message) {
   return dump;
 }
 
+ObjectInfo DecodeObject(const nlmsghdr* message) {
+  ObjectInfo info;
+  AttrView data;
+  info.ref.family = FamilyOf(message);
+  for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) {
+    const AttrView& attr = reader.attr();
+    switch (attr.type()) {
+      case NFTA_OBJ_TABLE:
+        info.ref.table = std::string(attr.Text());
+        break;
+      case NFTA_OBJ_NAME:
+        info.object = std::string(attr.Text());
+        break;
+      case NFTA_OBJ_TYPE:
+        info.type = attr.U32();
+        break;
+      case NFTA_OBJ_HANDLE:
+        info.handle = attr.U64();
+        break;
+      case NFTA_OBJ_USE:
+        info.use = attr.U32();
+        break;
+      case NFTA_OBJ_DATA:
+        data = attr;
+        break;
+      case NFTA_OBJ_USERDATA:
+        info.userdata = attr.Copy();
+        break;
+      default:
+        break;
+    }
+  }
+  info.data = DecodeObjectData(info.type, data);
+  return info;
+}
+
 GenInfo DecodeGen(const nlmsghdr* message) {
   GenInfo info;
   for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) {

@@ -19,6 +19,7 @@ ChainInfo DecodeChain(const nlmsghdr* message);
 std::string_view TableOfChain(const nlmsghdr* message);
 RuleInfo DecodeRule(const nlmsghdr* message);
 SetDump DecodeSet(const nlmsghdr* message);
+ObjectInfo DecodeObject(const nlmsghdr* message);
 GenInfo DecodeGen(const nlmsghdr* message);
 
 // Returns the family in the message's nfgenmsg.

@@ -28,6 +28,7 @@ struct AttrValue {
   Bytes bytes;
   std::optional<Verdict> verdict;
   std::vector<Expr> exprs;
+  std::vector<std::optional<uint32_t>> numbers;
 };
 
 // An attribute that the codec does not know; `type` carries the NLA_F_* bits.
@@ -139,7 +140,7 @@ struct ElementsOp {
   std::vector<uint32_t> carried;
   uint64_t count = 0;
   std::vector<Verdict> verdicts;
-  // Userdata of records to add, by ascending record.
+  // Objects and userdata of records to add, by ascending record.
   std::vector<ElementExtra> extras;
 };
 
@@ -152,10 +153,12 @@ struct FlowtableOp {
   std::vector<std::string> devices;
 };
 
-// A named object (counter, quota, limit, ct helper). It can only be removed.
+// A named object (counter, quota, limit, ct helper).
 struct ObjectOp {
   std::string object;
   uint32_t type = 0;
+  std::optional<Expr> data;  // absent: removed
+  std::optional<Bytes> userdata;
 };
 
 struct Op {
@@ -198,6 +201,16 @@ struct SetDump {
   uint64_t handle = 0;
   std::optional<uint32_t> id;
   std::optional<uint32_t> count;
+};
+
+struct ObjectInfo {
+  TableRef ref;
+  std::string object;
+  uint32_t type = 0;
+  uint64_t handle = 0;
+  uint32_t use = 0;
+  Expr data;
+  std::optional<Bytes> userdata;
 };
 
 struct GenInfo {

@@ -152,6 +152,11 @@ void EncodeObject(const Op& op, const ObjectOp& body, AttrWriter& writer) {
   writer.String(NFTA_OBJ_TABLE, op.ref.table);
   writer.String(NFTA_OBJ_NAME, body.object);
   writer.U32(NFTA_OBJ_TYPE, body.type);
+  if (!body.data) return;
+  EncodeExprData(writer, NFTA_OBJ_DATA, *body.data);
+  if (body.userdata && !body.userdata->empty()) {
+    writer.Put(NFTA_OBJ_USERDATA, body.userdata->data(), body.userdata->size());
+  }
 }
 
 // The attributes that name an operation's object, with its message types.
@@ -257,7 +262,9 @@ size_t OpBound(const Op& op) {
     size_t operator()(const FlowtableOp& flowtable) const {
       return kFixed + flowtable.devices.size() * (kAttrHeader + kMaxDeviceName + 1);
     }
-    size_t operator()(const ObjectOp&) const { return kFixed; }
+    size_t operator()(const ObjectOp& object) const {
+      return kFixed + (object.data ? ExprListBound({*object.data}) : 0);
+    }
   };
   return std::visit(Visitor{}, op.body);
 }

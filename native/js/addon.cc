@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "codec/op_codec.h"
 #include "js/async_task.h"
 #include "js/batch.h"
 #include "js/conntrack.h"
@@ -93,6 +94,25 @@ Napi::Value Sets(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
   return ListTask<SetDump>(info.Env(), "dump sets", [connection, table] { return connection->Sets(table); });
+}
+
+Napi::Value Objects(const Napi::CallbackInfo& info) {
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(info.Env(), info[1]);
+  return ListTask<ObjectInfo>(info.Env(), "dump objects", [connection, table] { return connection->Objects(table); });
+}
+
+// object(connection, table, name, type, reset): returns undefined if there is no such object.
+Napi::Value NamedObject(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const ConnectionPtr connection = ConnectionOf(info);
+  const TableRef table = ReadTableRef(env, info[1]);
+  const std::string name = ReadText(env, info[2], kMaxName, Where(std::string("object")));
+  const uint32_t type = ReadU32(env, info[3], Where(std::string("object type")));
+  const bool reset = ReadBool(env, info[4], Where(std::string("reset")));
+  return AsyncTask<std::optional<ObjectInfo>>::Run(
+      env, "read object", [=] { return connection->NamedObject(table, name, type, reset); },
+      [](Napi::Env e, std::optional<ObjectInfo>&& object) { return object ? ToJs(e, *object) : e.Undefined(); });
 }
 
 Napi::Value Elements(const Napi::CallbackInfo& info) {
@@ -228,6 +248,8 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   add("chains", Guarded<Chains>);
   add("rules", Guarded<Rules>);
   add("sets", Guarded<Sets>);
+  add("objects", Guarded<Objects>);
+  add("object", Guarded<NamedObject>);
   add("elements", Guarded<Elements>);
   add("addresses", Guarded<Addresses>);
   add("links", Guarded<Links>);

@@ -45,6 +45,7 @@ AttrValue ReadAttr(Napi::Env env, napi_value value, const AttrDesc& desc, uint32
       attr.number = static_cast<uint64_t>(ReadInteger(env, value, 0, UINT16_MAX, where));
       break;
     case AttrKind::U32:
+    case AttrKind::U32Host:
       attr.number = ReadU32(env, value, where);
       break;
     case AttrKind::U64:
@@ -70,41 +71,70 @@ AttrValue ReadAttr(Napi::Env env, napi_value value, const AttrDesc& desc, uint32
       if (depth + 1 >= kMaxExprDepth) where.Fail("expressions nest too deeply");
       attr.exprs = ReadExprs(env, value, depth + 1, where);
       break;
+    case AttrKind::Numbers:
+      attr.numbers.resize(ReadArrayLength(env, value, kMaxNumbers, where));
+      for (uint32_t i = 0; i < attr.numbers.size(); ++i) {
+        const napi_value number = GetElement(env, value, i);
+        if (!IsAbsent(env, number)) attr.numbers[i] = ReadU32(env, number, Where(where, i));
+      }
+      break;
     case AttrKind::Padding:
       break;
   }
   return attr;
 }
 
-Expr ReadExpr(Napi::Env env, napi_value value, uint32_t depth, const Where& where) {
+// Whether the value is opaque: then fills the expression with its bytes.
+bool ReadOpaque(Napi::Env env, napi_value value, const Where& where, Expr* expr) {
   WantObject(env, value, where);
-  Expr expr;
-  expr.name = RequiredName(env, value, "type", where);
-  if (expr.name == "opaque") {
-    expr.name = RequiredName(env, value, "name", where);
-    expr.opaque = ReadByteCopy(env, Get(env, value, "data"), kMaxRaw, Where(where, "data"));
-    return expr;
-  }
-  expr.desc = FindExpr(expr.name);
-  if (expr.desc == nullptr) Where(where, "type").Fail("unknown expression \"" + expr.name + "\"");
-  for (const AttrDesc& desc : *expr.desc) {
+  expr->name = RequiredName(env, value, "type", where);
+  if (expr->name != "opaque") return false;
+  expr->name = RequiredName(env, value, "name", where);
+  expr->opaque = ReadByteCopy(env, Get(env, value, "data"), kMaxRaw, Where(where, "data"));
+  return true;
+}
+
+// Fills an expression that has a desc.
+void ReadKnown(Napi::Env env, napi_value value, uint32_t depth, const Where& where, Expr* expr) {
+  for (const AttrDesc& desc : *expr->desc) {
     if (desc.kind == AttrKind::Padding) continue;
     const napi_value field = Get(env, value, desc.js);
     const Where at(where, desc.js);
     if (!IsAbsent(env, field)) {
       AttrValue attr = ReadAttr(env, field, desc, depth, at);
       // An empty list of expressions is encoded as no attribute.
-      if (desc.kind != AttrKind::Exprs || !attr.exprs.empty()) expr.attrs.push_back(std::move(attr));
+      if (desc.kind != AttrKind::Exprs || !attr.exprs.empty()) expr->attrs.push_back(std::move(attr));
     } else if (desc.required) {
       at.Fail("is missing");
     }
   }
   const napi_value extra = Get(env, value, "extra");
-  if (!IsAbsent(env, extra)) expr.extra = ReadExtra(env, extra, Where(where, "extra"));
+  if (!IsAbsent(env, extra)) expr->extra = ReadExtra(env, extra, Where(where, "extra"));
+}
+
+Expr ReadExpr(Napi::Env env, napi_value value, uint32_t depth, const Where& where) {
+  Expr expr;
+  if (ReadOpaque(env, value, where, &expr)) return expr;
+  expr.desc = FindExpr(expr.name);
+  if (expr.desc == nullptr) Where(where, "type").Fail("unknown expression \"" + expr.name + "\"");
+  ReadKnown(env, value, depth, where, &expr);
   return expr;
 }
 
 }  // namespace
+
+Expr ReadObjectData(Napi::Env env, napi_value value, uint32_t type, const Where& where) {
+  Expr expr;
+  if (!ReadOpaque(env, value, where, &expr)) {
+    expr.desc = FindObject(type);
+    if (expr.desc == nullptr || expr.name != expr.desc->name) {
+      Where(where, "type").Fail("\"" + expr.name + "\" is not the data of object type " + std::to_string(type));
+    }
+    ReadKnown(env, value, 0, where, &expr);
+  }
+  if (ExprListBound({expr}) > kMaxExprListBytes) where.Fail("exceeds " + std::to_string(kMaxExprListBytes) + " bytes");
+  return expr;
+}
 
 std::vector<Expr> ReadExprs(Napi::Env env, napi_value value, uint32_t depth, const Where& where) {
   std::vector<Expr> exprs;

@@ -119,10 +119,10 @@ std::vector<ElementExtra> ReadExtras(Napi::Env env, napi_value value, uint64_t c
     WantObject(env, entry, at);
     const double last = static_cast<double>(count) - 1;
     extras[i].record = static_cast<uint32_t>(ReadInteger(env, Get(env, entry, "record"), 0, last, Where(at, "record")));
-    if (!IsAbsent(env, Get(env, entry, "object"))) Where(at, "object").Fail("cannot be written, only read");
+    if (!IsAbsent(env, Get(env, entry, "object"))) extras[i].object = RequiredName(env, entry, "object", at);
     if (auto userdata = OptionalBytes(env, entry, "userdata", kMaxUserdata, at))
       extras[i].userdata = std::move(*userdata);
-    if (extras[i].userdata.empty()) Where(at, "userdata").Fail("expected 1 to 256 bytes");
+    if (extras[i].object.empty() && extras[i].userdata.empty()) Where(at, "userdata").Fail("expected 1 to 256 bytes");
   }
   std::sort(extras.begin(), extras.end(), [](const auto& a, const auto& b) { return a.record < b.record; });
   for (size_t i = 1; i < extras.size(); ++i) {
@@ -237,16 +237,18 @@ FlowtableOp ReadFlowtable(Napi::Env env, napi_value object, Verb verb, const Whe
   return flowtable;
 }
 
-ObjectOp ReadObject(Napi::Env env, napi_value object, const Where& where) {
+ObjectOp ReadObject(Napi::Env env, napi_value object, Verb verb, const Where& where) {
   ObjectOp op;
   op.object = RequiredName(env, object, "object", where);
   op.type = RequiredU32(env, object, "objType", where);
+  if (Removes(verb)) return op;
+  op.data = ReadObjectData(env, Get(env, object, "data"), op.type, Where(where, "data"));
+  op.userdata = OptionalBytes(env, object, "userdata", kMaxUserdata, where);
   return op;
 }
 
 // Whether a kind of object allows this verb, as defined by type Op of src/netlink/kernel.ts.
 bool Allowed(std::string_view kind, Verb verb) {
-  if (kind == "object" && !Removes(verb)) return false;
   switch (verb) {
     case Verb::Add:
     case Verb::Delete:
@@ -294,7 +296,7 @@ Op ReadOp(Napi::Env env, napi_value value, uint32_t index, LongParts* parts) {
   } else if (kind == "flowtable") {
     op.body = ReadFlowtable(env, value, op.verb, where);
   } else if (kind == "object") {
-    op.body = ReadObject(env, value, where);
+    op.body = ReadObject(env, value, op.verb, where);
   } else if (kind == "elements") {
     if (op.verb == Verb::Flush) {
       ElementsOp flush;

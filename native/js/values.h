@@ -41,6 +41,8 @@ std::string RequiredName(Napi::Env env, napi_value object, const char* field, co
 uint32_t RequiredU32(Napi::Env env, napi_value object, const char* field, const Where& where);
 
 std::vector<Expr> ReadExprs(Napi::Env env, napi_value value, uint32_t depth, const Where& where);
+// The data of a named object of a kind (NFT_OBJECT_*).
+Expr ReadObjectData(Napi::Env env, napi_value value, uint32_t type, const Where& where);
 Verdict ReadVerdict(Napi::Env env, napi_value value, const Where& where);
 
 }  // namespace nftp

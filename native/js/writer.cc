@@ -40,6 +40,7 @@ Value AttrToJs(Env env, const AttrValue& attr) {
     case AttrKind::U8:
     case AttrKind::U16:
     case AttrKind::U32:
+    case AttrKind::U32Host:
       return Number(env, static_cast<double>(attr.number));
     case AttrKind::U64:
       return Big(env, attr.number);
@@ -50,6 +51,13 @@ Value AttrToJs(Env env, const AttrValue& attr) {
       return attr.verdict ? ToJs(env, *attr.verdict) : ToJs(env, attr.bytes);
     case AttrKind::Exprs:
       return ExprsToJs(env, attr.exprs);
+    case AttrKind::Numbers: {
+      Napi::Array numbers = Napi::Array::New(env, attr.numbers.size());
+      for (uint32_t i = 0; i < attr.numbers.size(); ++i) {
+        numbers.Set(i, attr.numbers[i] ? Number(env, *attr.numbers[i]) : env.Undefined());
+      }
+      return numbers;
+    }
     case AttrKind::Padding:
       break;
   }
@@ -225,6 +233,18 @@ Value ToJs(Env env, const SetDump& dump) {
   }
   if (!set.exprs.empty()) object.Set("exprs", ExprsToJs(env, set.exprs));
   SetUserdata(object, set.userdata);
+  return object;
+}
+
+Value ToJs(Env env, const ObjectInfo& info) {
+  Object object = Object::New(env);
+  object.Set("kind", Text(env, "object"));
+  object.Set("object", Text(env, info.object));
+  object.Set("objType", Number(env, info.type));
+  object.Set("handle", Big(env, info.handle));
+  object.Set("use", Number(env, info.use));
+  object.Set("data", ExprToJs(env, info.data));
+  SetUserdata(object, info.userdata);
   return object;
 }
 

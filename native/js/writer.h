@@ -19,6 +19,7 @@ Napi::Value ToJs(Napi::Env env, const TableInfo& info);
 Napi::Value ToJs(Napi::Env env, const ChainInfo& info);
 Napi::Value ToJs(Napi::Env env, const RuleInfo& info);
 Napi::Value ToJs(Napi::Env env, const SetDump& dump);
+Napi::Value ToJs(Napi::Env env, const ObjectInfo& info);
 Napi::Value ToJs(Napi::Env env, const GenInfo& info);
 Napi::Value ToJs(Napi::Env env, const InterfaceAddress& address);
 Napi::Value ToJs(Napi::Env env, const CommitResult& result);

@@ -465,6 +465,35 @@ std::vector<SetDump> Connection::Sets(const TableRef& table) const {
   return sets;
 }
 
+std::vector<ObjectInfo> Connection::Objects(const TableRef& table) const {
+  std::vector<ObjectInfo> objects;
+  NfTablesRequest request(NFT_MSG_GETOBJ, NLM_F_DUMP, table.family);
+  request.writer().String(NFTA_OBJ_TABLE, table.table);
+  RunRequest(
+      read_sockets_, request.message(), "dump objects", [&] { objects.clear(); },
+      [&](const nlmsghdr* message) {
+        ObjectInfo info = DecodeObject(message);
+        // Some kernels do not filter by the table's name, and return the objects of all tables.
+        if (Same(info.ref, table)) objects.push_back(std::move(info));
+      },
+      true);
+  return objects;
+}
+
+// Not a dump: a dump that is interrupted and repeated would lose what it has reset.
+std::optional<ObjectInfo> Connection::NamedObject(const TableRef& table, const std::string& name, uint32_t type,
+                                                  bool reset) const {
+  std::optional<ObjectInfo> object;
+  NfTablesRequest request(reset ? NFT_MSG_GETOBJ_RESET : NFT_MSG_GETOBJ, 0, table.family);
+  request.writer().String(NFTA_OBJ_TABLE, table.table);
+  request.writer().String(NFTA_OBJ_NAME, name);
+  request.writer().U32(NFTA_OBJ_TYPE, type);
+  RunRequest(
+      read_sockets_, request.message(), "read object", [&] { object.reset(); },
+      [&](const nlmsghdr* message) { object = DecodeObject(message); }, true);
+  return object;
+}
+
 void Connection::Elements(const TableRef& table, const std::string& set, ElementCollector* collector) const {
   NfTablesRequest request(NFT_MSG_GETSETELEM, NLM_F_DUMP, table.family);
   request.writer().String(NFTA_SET_ELEM_LIST_TABLE, table.table);

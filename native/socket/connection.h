@@ -72,6 +72,10 @@ class Connection {
   std::vector<ChainInfo> Chains(const TableRef& table, const std::optional<std::vector<std::string>>& names) const;
   std::vector<RuleInfo> Rules(const TableRef& table, const std::optional<std::string>& chain) const;
   std::vector<SetDump> Sets(const TableRef& table) const;
+  // Returns the table's named objects, or the one of this name and kind (NFT_OBJECT_*).
+  std::vector<ObjectInfo> Objects(const TableRef& table) const;
+  std::optional<ObjectInfo> NamedObject(const TableRef& table, const std::string& name, uint32_t type,
+                                        bool reset) const;
   // Fills the collector with the elements of a set.
   void Elements(const TableRef& table, const std::string& set, ElementCollector* collector) const;
   std::vector<InterfaceAddress> Addresses() const;

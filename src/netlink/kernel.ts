@@ -242,6 +242,45 @@ export type Expr =
   /** An expression that the codec does not know. `data` is NFTA_EXPR_DATA's payload, which is sent unchanged. */
   | { readonly type: "opaque"; readonly name: string; readonly data: Uint8Array };
 
+/**
+ * The data of a named object: its definition, and its use so far. Fields are named as in `Expr`. An absent optional field is not sent, and the
+ * kernel may add its default to a dump. `l3proto` and `l4proto` are NFPROTO_* and IPPROTO_*.
+ */
+export type ObjectData =
+  | Extract<Expr, { type: "counter" | "quota" | "limit" | "connlimit" | "synproxy" }>
+  | ({
+      readonly type: "ct helper";
+      readonly name: string;
+      readonly l3proto?: number;
+      readonly l4proto: number;
+    } & ExprBase)
+  | ({
+      readonly type: "ct timeout";
+      readonly l3proto?: number;
+      readonly l4proto: number;
+      /** Seconds, by state of the connection: the first is attribute 1 of CTA_TIMEOUT_TCP_*, CTA_TIMEOUT_UDP_*. A dump has all of them. */
+      readonly timeouts: readonly (number | undefined)[];
+    } & ExprBase)
+  | ({
+      readonly type: "ct expectation";
+      readonly l3proto?: number;
+      readonly l4proto: number;
+      readonly dport: number;
+      /** Seconds. nft writes and prints it as milliseconds. */
+      readonly timeout: number;
+      readonly size: number;
+    } & ExprBase)
+  | ({ readonly type: "secmark"; readonly context: string } & ExprBase)
+  /** Data that the codec does not know. `data` is NFTA_OBJ_DATA's payload. */
+  | { readonly type: "opaque"; readonly name: string; readonly data: Uint8Array };
+
+/** The identity of a named object in its table. Objects of different types may have the same name. */
+export interface ObjectRef {
+  readonly object: string;
+  /** One of NFT_OBJECT_*, as `ObjectType` names them. */
+  readonly objType: number;
+}
+
 export interface BaseChain {
   readonly type: "filter" | "nat" | "route";
   /** nf_inet_hooks number: 0 prerouting, 1 input, 2 forward, 3 output, 4 postrouting. */
@@ -282,7 +321,7 @@ export interface ElementBatch {
   readonly expirations?: boolean;
   /** Whether each record has 16 bytes: its counter's packets and bytes, host order. Only for sets whose only expression is a counter. */
   readonly counters?: boolean;
-  /** The parts of elements that records cannot hold. A commit writes userdata, and rejects a batch with names of objects. */
+  /** The parts of elements that records cannot hold. In a map of objects, every element that a commit adds has an object. */
   readonly extras?: readonly ElementExtra[];
   /** count * strideOf(batch) bytes: key, key end, data, flags, timeout, expiration, counter. */
   readonly bytes: Uint8Array;
@@ -393,8 +432,18 @@ export type Op =
       readonly priority?: number;
       readonly devices?: readonly string[];
     } & TableRef)
-  /** A named object (counter, quota, limit, ct helper). `objType` is one of NFT_OBJECT_*, as `objects` returns it. */
-  | ({ readonly op: Remove; readonly kind: "object"; readonly object: string; readonly objType: number } & TableRef);
+  /**
+   * A named object. If it exists, a quota or synproxy gets this definition and keeps its use. Other objects stay as they are. The kernel refuses to
+   * remove an object that rules or elements refer to.
+   */
+  | ({
+      readonly op: Add;
+      readonly kind: "object";
+      readonly data: ObjectData;
+      readonly userdata?: Uint8Array;
+    } & ObjectRef &
+      TableRef)
+  | ({ readonly op: Remove; readonly kind: "object" } & ObjectRef & TableRef);
 
 export type OpKind = Op["kind"];
 
@@ -448,10 +497,17 @@ export interface SetDump extends TableRef, SetInfo {
   readonly count?: number;
 }
 
+export interface NamedObject extends ObjectRef {
+  readonly kind: "object";
+  readonly handle: bigint;
+  /** Number of rules' expressions and elements that refer to it. */
+  readonly use: number;
+  readonly data: ObjectData;
+  readonly userdata?: Uint8Array;
+}
+
 /** A named object or a flowtable of a table. */
-export type ObjectInfo =
-  | { readonly kind: "object"; readonly object: string; readonly objType: number }
-  | { readonly kind: "flowtable"; readonly flowtable: string };
+export type ObjectInfo = NamedObject | { readonly kind: "flowtable"; readonly flowtable: string };
 
 /** One change of the ruleset, as the kernel multicasts it after a commit. */
 export interface ChangeEvent {
@@ -568,6 +624,11 @@ export interface Kernel {
   sets(table: TableRef): Promise<SetDump[]>;
   /** Returns the table's named objects and flowtables. */
   objects(table: TableRef): Promise<ObjectInfo[]>;
+  /**
+   * Returns one named object, or undefined if there is none. With `reset`, its counts then start at 0, and no packet in between is lost. A reset
+   * sends no event, and does not change the generation.
+   */
+  object(table: TableRef, object: ObjectRef, reset?: boolean): Promise<NamedObject | undefined>;
   /** Throws ENOENT if there is no such set. Right after many additions, a dump may have an element twice, because the kernel's hash grows. */
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch>;
   /**

@@ -11,7 +11,9 @@ import type {
   Monitor,
   MonitorHandlers,
   MonitorOptions,
+  NamedObject,
   ObjectInfo,
+  ObjectRef,
   Op,
   RuleInfo,
   SetDump,
@@ -25,7 +27,7 @@ import { LegacyTables } from "./legacy-tables.js";
 import { type ConnectionOptions, NetlinkConnection } from "./netlink-connection.js";
 import { NetworkInterfaces } from "./network-interfaces.js";
 import type { NativeBatch } from "./nft-addon.js";
-import { readObjects } from "./read-objects.js";
+import { readFlowtables } from "./read-flowtables.js";
 
 /** Maximum time for reading operations before a yield to the event loop, ms. */
 const SLICE_MS = 5;
@@ -99,8 +101,13 @@ export class NftKernel implements Kernel {
     return this.connection.run("dump sets", (addon, handle) => addon.sets(handle, table));
   }
 
-  objects(table: TableRef): Promise<ObjectInfo[]> {
-    return readObjects(this.connection, table);
+  async objects(table: TableRef): Promise<ObjectInfo[]> {
+    const objects = await this.connection.run("dump objects", (addon, handle) => addon.objects(handle, table));
+    return [...objects, ...(await readFlowtables(this.connection, table))];
+  }
+
+  object(table: TableRef, { object, objType }: ObjectRef, reset = false): Promise<NamedObject | undefined> {
+    return this.connection.run("read object", (addon, handle) => addon.object(handle, table, object, objType, reset));
   }
 
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch> {

@@ -1,5 +1,12 @@
 /** The state of the fake kernel as text. It does not depend on time, handles or the order of additions. */
-import { type ChainState, type ElementState, type NamespaceState, type SetState, tableId } from "./kernel/state.js";
+import {
+  type ChainState,
+  type ElementState,
+  type NamespaceState,
+  ObjectState,
+  type SetState,
+  tableId,
+} from "./kernel/state.js";
 
 /** Returns all tables, each with its chains, sets and objects. */
 export function dumpText({ tables }: NamespaceState): string {
@@ -7,7 +14,7 @@ export function dumpText({ tables }: NamespaceState): string {
     .flatMap((table) => [
       `table ${tableId(table.ref)}${fields({ flags: table.flags || undefined, userdata: table.userdata })}`,
       ...sorted(table.sets.values(), ({ name }) => name).flatMap(setLines),
-      ...[...table.objects.keys()].toSorted().map((name) => `  object ${name}`),
+      ...sorted(table.objects.values(), ({ objType, name }) => `${objType} ${name}`).map(objectLine),
       ...[...table.flowtables].map(([name, devices]) => `  flowtable ${name}${fields({ devices: [...devices] })}`),
       ...sorted(table.chains.values(), ({ name }) => name).flatMap(chainLines),
     ])
@@ -20,10 +27,17 @@ function setLines({ name, info, elements }: SetState): string[] {
   return [`  set ${name}${fields(rest)}`, ...[...elements.values()].map(elementLine).toSorted()];
 }
 
-function elementLine({ key, keyEnd, end, catchall, data, verdict, timeout, userdata }: ElementState): string {
+/** Like those of rules, a counter's counts are omitted. */
+function objectLine({ name, data, userdata }: ObjectState): string {
+  const { type, ...rest } = data;
+  return `  ${type} ${name}${type === "counter" ? "" : fields(rest)}${fields({ userdata })}`;
+}
+
+function elementLine({ key, keyEnd, end, catchall, data, verdict, target, timeout, userdata }: ElementState): string {
   const hex = (text: string): string => Buffer.from(text, "latin1").toString("hex");
   const range = keyEnd === key ? undefined : hex(keyEnd);
-  const value = verdict ?? (data === "" ? undefined : hex(data));
+  const object = target instanceof ObjectState ? target.name : undefined;
+  const value = verdict ?? object ?? (data === "" ? undefined : hex(data));
   return `    element ${catchall ? "*" : hex(key)}${fields({ to: range, end: end || undefined, value, timeout, userdata })}`;
 }
 

@@ -6,10 +6,12 @@ import { dumpText } from "./dump-text.js";
 import { runBatch } from "./kernel/batch.js";
 import { carryCounts } from "./kernel/carry.js";
 import { checkOps, sizeOf } from "./kernel/ops/check.js";
+import { dumpedObject, resetObject } from "./kernel/ops/objects.js";
 import {
   byAge,
   isExpired,
   NamespaceState,
+  ObjectState,
   Refusal,
   tableId,
   type ChainState,
@@ -30,7 +32,9 @@ import type {
   Monitor,
   MonitorHandlers,
   MonitorOptions,
+  NamedObject,
   ObjectInfo,
+  ObjectRef,
   Op,
   RuleInfo,
   SetDump,
@@ -273,16 +277,18 @@ export class FakeKernel implements Kernel {
     await this.beginDump("dump objects");
     const table = this.shared.state.find(ref);
     return [
-      ...[...(table?.objects.values() ?? [])].map((found): ObjectInfo => ({ kind: "object", ...found })),
+      ...byAge(table?.objects ?? new Map<string, ObjectState>()).map(objectInfo),
       ...[...(table?.flowtables.keys() ?? [])].map((flowtable): ObjectInfo => ({ kind: "flowtable", flowtable })),
     ];
   }
 
-  /** Acts like another process: references to the object are not checked. */
-  putObject(ref: TableRef, object: string, objType: number): void {
-    this.shared.state.find(ref)?.objects.set(`${objType} ${object}`, { object, objType });
-    this.shared.state.nextGeneration();
-    this.announce([{ action: "new", kind: "object", ...refOf(ref), name: object }]);
+  async object(ref: TableRef, { object, objType }: ObjectRef, reset = false): Promise<NamedObject | undefined> {
+    await this.beginDump("read object");
+    const found = this.shared.state.find(ref)?.objects.get(`${objType} ${object}`);
+    if (found === undefined) return undefined;
+    const info = objectInfo(found);
+    if (reset) resetObject(found);
+    return info;
   }
 
   async elements(ref: TableRef, info: SetInfo): Promise<ElementBatch> {
@@ -380,6 +386,12 @@ function chainInfo(ref: TableRef, chain: ChainState): ChainInfo {
   };
 }
 
+function objectInfo(state: ObjectState): NamedObject {
+  const { name, objType, handle, references, userdata } = state;
+  const data = dumpedObject(state);
+  return { kind: "object", object: name, objType, handle, use: references, data, userdata };
+}
+
 function setDump(ref: TableRef, set: SetState): SetDump {
   const { size: _size, timeout: _timeout, gcInterval: _gc, policy, dataLen, fieldLens, ...info } = set.info;
   const { size, timeout, gcInterval, isVerdictMap } = set;
@@ -434,7 +446,10 @@ function pack(set: SetState, now: number): ElementBatch {
     const left = element.expiresAt === Infinity ? 0 : Math.max(1, Math.round(element.expiresAt - now));
     bytes.writeBigUInt64LE(BigInt(left), at + layout.expiration);
   });
-  const extras = elements.flatMap(({ userdata }, record) => (userdata === undefined ? [] : { record, userdata }));
+  const extras = elements.flatMap(({ userdata, target }, record) => {
+    const object = target instanceof ObjectState ? { object: target.name } : {};
+    return userdata === undefined && !("object" in object) ? [] : { record, ...object, ...(userdata && { userdata }) };
+  });
   return {
     count: elements.length,
     ...shape,

@@ -8,6 +8,7 @@ import { elements } from "./suite/elements.js";
 import { expressions } from "./suite/expressions.js";
 import { intervals } from "./suite/intervals.js";
 import { monitors } from "./suite/monitors.js";
+import { objects } from "./suite/objects.js";
 import { rules } from "./suite/rules.js";
 import { sets } from "./suite/sets.js";
 import { tables } from "./suite/tables.js";
@@ -25,6 +26,7 @@ const TOPICS = {
   expressions,
   batches,
   monitors,
+  objects,
   addresses,
 };
 

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { DATA_VERDICT, SetFlag } from "../../src/netlink/constants.js";
-import type { Expr, Op, SetInfo } from "../../src/netlink/kernel.js";
+import type { Expr, ObjectData, Op, SetInfo } from "../../src/netlink/kernel.js";
 import { addresses, addSet, addTable, elements, ip, manyAddresses } from "./lab.js";
-import { everyExpr } from "./samples.js";
+import { everyExpr, everyObject } from "./samples.js";
 import { type DecodedMessage, testAddon as addon } from "./test-addon.js";
 
 const ref = ip("t");
@@ -34,6 +34,64 @@ function* bodiesOf(bytes: Uint8Array): Generator<Buffer> {
   for (let at = 0; at < buffer.length; at += (buffer.readUInt32LE(at) + 3) & ~3)
     yield buffer.subarray(at + 20, at + buffer.readUInt32LE(at));
 }
+
+describe("named objects", () => {
+  const add = (objType: number, data: ObjectData): Op => ({
+    op: "add",
+    kind: "object",
+    ...ref,
+    object: "o",
+    objType,
+    data,
+  });
+
+  test.each(everyObject)("type %s", (objType, data) => {
+    const userdata = Uint8Array.of(0, 2, 0x78, 0);
+    expect(only({ ...add(objType, data), userdata } as Op)).toMatchObject({ object: "o", objType, data, userdata });
+  });
+
+  test.each(everyObject.filter(([, { type }]) => type !== "opaque"))(
+    "type %s keeps unknown attributes",
+    (objType, data) => {
+      const more = { ...data, extra: [{ type: 99, bytes: Uint8Array.of(1, 2, 3) }] };
+      expect(only(add(objType, more))["data"]).toEqual(more);
+    },
+  );
+
+  test("data of another form is kept unchanged", () => {
+    // NFTA_CT_TIMEOUT_L4PROTO, then NFTA_CT_TIMEOUT_DATA with one attribute of one byte.
+    const data = Uint8Array.of(5, 0, 2, 0, 6, 0, 0, 0, 12, 0, 3, 0x80, 5, 0, 1, 0, 9, 0, 0, 0);
+    const opaque: ObjectData = { type: "opaque", name: "ct timeout", data };
+    expect(only(add(7, opaque))["data"]).toEqual(opaque);
+  });
+
+  test("a removal has no data", () => {
+    const body = only({ op: "delete", kind: "object", ...ref, object: "o", objType: 1 });
+    expect(body).toMatchObject({ object: "o", objType: 1, data: { type: "counter" } });
+  });
+
+  test.each([
+    [2, { type: "counter" }, /"counter" is not the data of object type 2/],
+    [11, { type: "counter" }, /not the data of object type 11/],
+    [3, { type: "ct helper", l4proto: 6 }, /data\.name/],
+    [7, { type: "ct timeout", l4proto: 6, timeouts: new Array(33).fill(1) }, /timeouts/],
+    [1, undefined, /data/],
+  ])("type %s refuses %j", (objType, data, message) => {
+    expect(() => messages([add(objType, data as ObjectData)])).toThrow(message);
+  });
+
+  test("an element refers to its object, and has a comment", () => {
+    const userdata = Uint8Array.of(0, 2, 0x78, 0);
+    const extras = [
+      { record: 1, object: "b", userdata },
+      { record: 0, object: "a" },
+    ];
+    const set: SetInfo = { set: "m", flags: SetFlag.object, objType: 1, keyType: 7, keyLen: 4 };
+    const batch = { ...manyAddresses(2), extras };
+    const bytes = addon.encodeBatch([{ op: "add", kind: "elements", ...ref, set: "m", elements: batch }]);
+    expect(addon.decodeElements(set, bytes).extras).toEqual([extras[1], extras[0]]);
+  });
+});
 
 describe("expressions", () => {
   test.each(
@@ -206,7 +264,7 @@ describe("operations", () => {
     const [, body] = [...bodiesOf(addon.encodeBatch([{ op: "delete", ...object }]))];
     const named = [attribute(1, Buffer.from(`${ref.table}\0`)), attribute(2, Buffer.from("o\0"))];
     expect(body.toString("hex")).toBe(Buffer.concat([...named, attribute(3, Buffer.of(0, 0, 0, 2))]).toString("hex"));
-    expect(() => addon.encodeBatch([{ op: "add", ...object } as unknown as Op])).toThrow(/not an operation of kind/);
+    expect(() => addon.encodeBatch([{ op: "add", ...object } as unknown as Op])).toThrow(/data: expected an object/);
   });
 
   test("sets without an id get different ones", () => {

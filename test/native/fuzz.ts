@@ -2,7 +2,7 @@
 import { DATA_VERDICT, SetFlag } from "../../src/netlink/constants.js";
 import type { Op, Verdict } from "../../src/netlink/kernel.js";
 import { addresses, addSet, addTable, elements, ip, manyAddresses } from "./lab.js";
-import { everyExpr } from "./samples.js";
+import { everyExpr, everyObject } from "./samples.js";
 import { junk, type Random, spoil } from "./spoil.ts";
 
 export { errorReply, mutate, Random, Sabotage, spoil } from "./spoil.ts";
@@ -42,6 +42,10 @@ function valid(random: Random): Op {
       return elements("add", t, "v", { count, keyLen: 4, dataLen: 4, verdicts, ...columns, bytes });
     },
     () => ({ op: "flush", kind: "elements", ...t, set: "s" }),
+    () => {
+      const [objType, data] = random.pick(everyObject);
+      return { op: "add", kind: "object", ...t, object: "o", objType, data };
+    },
   ];
   return random.pick(make)();
 }

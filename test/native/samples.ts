@@ -1,5 +1,5 @@
 /** Every expression with every attribute that the codec knows, and the kernel's dump of a plain one. */
-import type { Expr } from "../../src/netlink/kernel.js";
+import type { Expr, ObjectData } from "../../src/netlink/kernel.js";
 
 const bytes = (...values: number[]): Uint8Array => Uint8Array.from(values);
 const word = (value: number): Uint8Array => new Uint8Array(Uint32Array.of(value).buffer);
@@ -123,6 +123,20 @@ export const full: { readonly [T in Expr["type"]]: readonly Sample<T>[] } = {
 };
 
 export const everyExpr: readonly Expr[] = Object.values(full).flat();
+
+/** Every kind of named object's data with its NFT_OBJECT_*. */
+export const everyObject: readonly (readonly [objType: number, data: ObjectData])[] = [
+  [1, { type: "counter", packets: 1n, bytes: 2n }],
+  [2, full.quota[0]],
+  [3, { type: "ct helper", name: "ftp", l3proto: 10, l4proto: 6 }],
+  [4, full.limit[0]],
+  [5, full.connlimit[0]],
+  [7, { type: "ct timeout", l3proto: 2, l4proto: 6, timeouts: [1, undefined, 4294967295] }],
+  [8, { type: "secmark", context: "system_u:object_r:ssh_server_packet_t:s0" }],
+  [9, { type: "ct expectation", l3proto: 2, l4proto: 17, dport: 9876, timeout: 120_000, size: 255 }],
+  [10, { type: "synproxy", mss: 1460, wscale: 14, flags: 15 }],
+  [6, { type: "opaque", name: "object-6", data: bytes(8, 0, 1, 0, 0, 0, 0, 1) }],
+];
 
 /** A rule as sent, and the additions in the kernel's dump of its last expression. */
 export interface KernelSample {

@@ -11,8 +11,10 @@ export async function snapshot(kernel: Kernel): Promise<unknown> {
       const chains = await kernel.chains(table);
       const rules = await kernel.rules(table);
       const sets = await kernel.sets(table);
+      const objects = await kernel.objects(table);
       return {
         ...table,
+        objects: objects.map((object) => ({ ...object, handle: undefined })),
         chains: chains.map(({ handle: _, ...chain }) => chain),
         rules: rules.map(({ handle: _, ...rule }) => ({ ...rule, exprs: rule.exprs.map(normalizeExpr) })),
         sets: await Promise.all(

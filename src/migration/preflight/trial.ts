@@ -160,6 +160,7 @@ function emptyKernel(commit: Kernel["commit"]): Kernel {
     rules: none,
     sets: none,
     objects: none,
+    object: () => Promise.resolve(undefined),
     elements: notHere,
     monitor: notHere,
     close: () => Promise.resolve(),

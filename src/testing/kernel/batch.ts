@@ -2,7 +2,7 @@ import type { Fault } from "../../netlink/errors.js";
 import { addChain, deleteChain } from "./ops/chains.js";
 import { addElements, deleteElements, flushElements } from "./ops/elements.js";
 import { addFlowtable, deleteFlowtable } from "./ops/flowtables.js";
-import { deleteObject } from "./ops/objects.js";
+import { addObject, deleteObject } from "./ops/objects.js";
 import { addRule, deleteRule, flushRules } from "./ops/rules.js";
 import { addSet, deleteSet } from "./ops/sets.js";
 import { addTable, deleteTable } from "./ops/tables.js";
@@ -28,7 +28,7 @@ const HANDLERS: Handlers = {
     else addElements(tx, op);
   },
   flowtable: (tx, op) => (op.op === "add" || op.op === "create" ? addFlowtable(tx, op) : deleteFlowtable(tx, op)),
-  object: deleteObject,
+  object: (tx, op) => ("data" in op ? addObject(tx, op) : deleteObject(tx, op)),
 };
 
 export interface BatchOptions {

@@ -4,7 +4,7 @@
  * Changes are made in place and recorded in a `Transaction` (transaction.ts), which reverts them if the batch fails. The state under a
  * running transaction is therefore the kernel's "next generation" (nft_is_active_next).
  */
-import type { BaseChain, Expr, Family, SetInfo, TableRef, Verdict } from "../../netlink/kernel.js";
+import type { BaseChain, Expr, Family, ObjectData, SetInfo, TableRef, Verdict } from "../../netlink/kernel.js";
 import { DATA_VERDICT, SetFlag } from "../../netlink/constants.js";
 import { nextGeneration } from "../../netlink/generation.js";
 
@@ -38,9 +38,22 @@ export class ChainState {
   }
 }
 
-/** An expression's reference: the chain of its verdict, or the set it looks up. */
+export class ObjectState {
+  /** References by rules and elements. */
+  references = 0;
+  constructor(
+    readonly name: string,
+    readonly objType: number,
+    readonly handle: bigint,
+    public data: ObjectData,
+    readonly userdata: Uint8Array | undefined,
+  ) {}
+}
+
+/** An expression's reference: the chain of its verdict, its object, or the set it looks up. */
 export type Link =
   | { readonly kind: "chain"; readonly chain: ChainState }
+  | { readonly kind: "object"; readonly object: ObjectState }
   | { readonly kind: "set"; readonly set: SetState; readonly map: boolean };
 
 export class RuleState {
@@ -67,8 +80,8 @@ export interface ElementState {
   readonly catchall: boolean;
   readonly data: string;
   readonly verdict: Verdict | undefined;
-  /** The chain that `verdict` names. */
-  readonly target: ChainState | undefined;
+  /** The chain that `verdict` names, or the element's object. */
+  readonly target: ChainState | ObjectState | undefined;
   readonly userdata: Uint8Array | undefined;
   /** ms: its own timeout, or the set's when it was added. Absent if it does not expire. */
   timeout: bigint | undefined;
@@ -96,8 +109,8 @@ export class SetState {
   readonly elements = new Map<string, ElementState>();
   /** Ascending, an end before the start of the same key. Only for sets of single-field intervals (the kernel's rbtree). */
   readonly sorted: ElementState[] | undefined;
-  /** Number of verdict elements that name each chain. */
-  readonly targets = new Map<ChainState, number>();
+  /** Number of elements that name each chain or object. */
+  readonly targets = new Map<ChainState | ObjectState, number>();
   readonly bindings: Binding[] = [];
   /** A rule has referred to it, perhaps only within this batch (nft_trans_set_bound). */
   everBound = false;
@@ -132,7 +145,7 @@ export class SetState {
     return this.has(SetFlag.interval) && this.sorted === undefined;
   }
 
-  /** Inserts an element and takes a reference to the chain that it names. */
+  /** Inserts an element and takes a reference to the chain or object that it names. */
   insert(element: ElementState): void {
     this.elements.set(elementId(element), element);
     if (this.sorted !== undefined && !element.catchall) this.sorted.splice(this.position(element), 0, element);
@@ -177,8 +190,8 @@ export class TableState {
   readonly sets = new Map<string, SetState>();
   /** Device names of each flowtable. */
   readonly flowtables = new Map<string, ReadonlySet<string>>();
-  /** Types of named objects, by "TYPE NAME". References to them are unknown here. */
-  readonly objects = new Map<string, { readonly object: string; readonly objType: number }>();
+  /** By "TYPE NAME". */
+  readonly objects = new Map<string, ObjectState>();
   flags: number;
   owner: number | undefined;
   private handles = 0n;

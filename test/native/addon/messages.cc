@@ -135,6 +135,10 @@ DecodedBody BodyToJs(Env env, const nlmsghdr* message) {
       if (dump.id) object.Set("id", Napi::Number::New(env, *dump.id));
       return {"set", object};
     }
+    case NFT_MSG_NEWOBJ:
+    case NFT_MSG_DELOBJ:
+    case kMsgDestroyObj:
+      return {"object", ToJs(env, DecodeObject(message))};
     case NFT_MSG_NEWSETELEM:
     case NFT_MSG_DELSETELEM:
     case kMsgDestroySetElem:

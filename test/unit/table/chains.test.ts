@@ -140,7 +140,9 @@ describe("elements of an earlier run", () => {
 it("named objects and flowtables of others are removed, also at a start", async () => {
   const kernel = new FakeKernel();
   const meddle = async (): Promise<void> => {
-    kernel.putObject(OWN, "used", 1);
+    await kernel
+      .asOther()
+      .commit([{ op: "add", kind: "object", ...OWN, object: "used", objType: 1, data: { type: "counter" } }]);
     await kernel.commit([{ op: "add", kind: "flowtable", ...OWN, flowtable: "ft", priority: 0, devices: ["eth0"] }]);
   };
   const { table, service } = serviceTable(kernel);

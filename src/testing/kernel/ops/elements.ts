@@ -2,10 +2,11 @@ import { batchLayout, type BatchLayout } from "../../../netlink/element-batch.js
 import { ElementFlag, SetFlag } from "../../../netlink/constants.js";
 import { elementId, isExpired, Refusal, type ElementState, type SetState, type TableState } from "../state.js";
 import type { Transaction } from "../transaction.js";
-import type { ElementBatch, Op, Verdict } from "../../../netlink/kernel.js";
+import type { ElementBatch, ElementExtra, Op, Verdict } from "../../../netlink/kernel.js";
 import { verdictTarget } from "./exprs.js";
 import { findSet, findTable } from "./find.js";
 import { isNull } from "./intervals.js";
+import { findObject } from "./objects.js";
 import { afterChange } from "./validate.js";
 
 type ElementsOp = Extract<Op, { kind: "elements" }>;
@@ -18,13 +19,13 @@ type Identity = Pick<ElementState, "key" | "keyEnd" | "end" | "catchall">;
 class Records {
   private readonly at: BatchLayout;
   private readonly bytes: Buffer;
-  private readonly extras: ReadonlyMap<number, Uint8Array | undefined>;
+  private readonly extras: ReadonlyMap<number, ElementExtra>;
   constructor(
     private readonly batch: ElementBatch,
     private readonly set: SetState,
   ) {
     this.at = batchLayout(batch);
-    this.extras = new Map(batch.extras?.map(({ record, userdata }) => [record, userdata]));
+    this.extras = new Map(batch.extras?.map((extra) => [extra.record, extra]));
     this.bytes = Buffer.from(batch.bytes.buffer, batch.bytes.byteOffset, batch.bytes.byteLength);
   }
 
@@ -54,7 +55,11 @@ class Records {
   }
 
   userdata(record: number): Uint8Array | undefined {
-    return this.extras.get(record)?.slice();
+    return this.extras.get(record)?.userdata?.slice();
+  }
+
+  object(record: number): string | undefined {
+    return this.extras.get(record)?.object;
   }
 
   verdict(record: number): Verdict | undefined {
@@ -204,7 +209,10 @@ class Adder {
     const timeout = own ?? (identity.end ? undefined : set.timeout);
     const lifetime = this.lifetime(timeout, expiration);
     const verdict = identity.end ? undefined : records.verdict(record);
-    const target = verdict === undefined ? undefined : this.target(verdict);
+    const object = identity.end ? undefined : records.object(record);
+    if ((object !== undefined) !== (set.has(SetFlag.object) && !identity.end)) throw new Refusal("EINVAL");
+    const target =
+      object !== undefined ? findObject(this.table, set.info.objType ?? 0, object) : verdict && this.target(verdict);
     return {
       ...identity,
       count: records.count(record),

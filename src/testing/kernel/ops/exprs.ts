@@ -37,6 +37,7 @@ import type { Transaction } from "../transaction.js";
 import { normalizeExpr, registerWord } from "../../../netlink/normalize.js";
 import type { Expr, Family, Verdict } from "../../../netlink/kernel.js";
 import { findSet } from "./find.js";
+import { findObject } from "./objects.js";
 import { ctLength, fibLength, metaLength, rtLength, socketLength, xfrmLength } from "./lengths.js";
 
 /** Total number of words in all registers (NFT_REG32_NUM). */
@@ -190,6 +191,19 @@ function initLookup(ctx: ExprContext, expr: ExprOf<"lookup">): Inited {
     throw new Refusal("EINVAL");
   }
   return { link: bind(ctx, set, set.isMap), set: set.name };
+}
+
+/** nft_objref_select_ops */
+function initObjref(ctx: ExprContext, expr: ExprOf<"objref">): Inited {
+  const { immType, immName, setSreg, setName } = expr;
+  if (setSreg !== undefined && (setName !== undefined || expr.setId !== undefined)) {
+    const set = findSet(ctx.tx, ctx.table, setName ?? "", expr.setId);
+    if (!set.has(SetFlag.object)) throw new Refusal("EINVAL");
+    ctx.registers.load(setSreg, set.info.keyLen);
+    return { link: bind(ctx, set, false), set: set.name };
+  }
+  if (immName === undefined || immType === undefined) throw new Refusal("EOPNOTSUPP");
+  return { link: { kind: "object", object: findObject(ctx.table, immType, immName) } };
 }
 
 /** Sets that packets can add to: only the kernel's resizable hash (its `update` operation). */
@@ -407,10 +421,7 @@ const INITIALIZERS: Initializers = {
     if ((expr.flags ?? 0) > ConnlimitFlag.invert) throw new Refusal("EOPNOTSUPP");
     return {};
   },
-  // Stateful objects cannot be created through this port, so a name never refers to one.
-  objref: () => {
-    throw new Refusal("ENOENT");
-  },
+  objref: initObjref,
   exthdr: initExthdr,
   rt: (ctx, expr) => through(ctx, expr, rtLength(expr.key)),
   socket: (ctx, expr) => {

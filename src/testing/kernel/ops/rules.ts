@@ -60,6 +60,7 @@ function buildRule(tx: Transaction, table: TableState, chain: ChainState, handle
 
 function hold(link: Link | undefined, chain: ChainState): void {
   if (link?.kind === "chain") link.chain.references++;
+  if (link?.kind === "object") link.object.references++;
   if (link?.kind === "set") {
     link.set.bindings.push({ chain, map: link.map });
     link.set.everBound = true;
@@ -68,6 +69,7 @@ function hold(link: Link | undefined, chain: ChainState): void {
 
 function release(link: Link | undefined, chain: ChainState): void {
   if (link?.kind === "chain") link.chain.references--;
+  if (link?.kind === "object") link.object.references--;
   if (link?.kind === "set") {
     const at = link.set.bindings.findLastIndex((binding) => binding.chain === chain && binding.map === link.map);
     link.set.bindings.splice(at, 1);

@@ -23,6 +23,7 @@ function checkShape(info: SetInfo): void {
   if (has(map | object) || has(dynamic | object)) throw new Refusal("EOPNOTSUPP");
   if (has(anonymous | timeout) && !has(dynamic)) throw new Refusal("EOPNOTSUPP");
   if (has(constant | timeout)) throw new Refusal("EOPNOTSUPP");
+  if ((info.objType !== undefined) !== has(object)) throw new Refusal("EINVAL");
   checkData(info);
   if (info.timeout !== undefined && !has(timeout)) throw new Refusal("EINVAL");
   if (info.gcInterval !== undefined && !has(timeout)) throw new Refusal("EINVAL");
@@ -57,6 +58,7 @@ function isSame(set: SetState, info: SetInfo): boolean {
     old.keyType === info.keyType &&
     old.keyLen === info.keyLen &&
     old.dataType === info.dataType &&
+    old.objType === info.objType &&
     old.flags === info.flags &&
     (old.dataType === DATA_VERDICT || old.dataLen === info.dataLen) &&
     fields(old) === fields(info) &&

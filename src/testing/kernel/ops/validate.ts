@@ -1,5 +1,5 @@
 import { FibFlag, FibResult, MetaKey, NatType, RtKey, XfrmDirection } from "../../../netlink/constants.js";
-import { Refusal, type ChainState, type Link, type TableState } from "../state.js";
+import { ChainState, Refusal, type Link, type TableState } from "../state.js";
 import type { Transaction } from "../transaction.js";
 import type { Expr } from "../../../netlink/kernel.js";
 
@@ -74,7 +74,7 @@ function validateChain(origin: ChainState, chain: ChainState, level = 0, seen = 
 
 function reachable(link: Link | undefined): Iterable<ChainState> {
   if (link?.kind === "chain") return [link.chain];
-  if (link?.kind === "set" && link.map) return link.set.targets.keys();
+  if (link?.kind === "set" && link.map) return [...link.set.targets.keys()].filter((to) => to instanceof ChainState);
   return [];
 }
 
