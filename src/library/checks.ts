@@ -21,6 +21,7 @@ import type { Family } from "../netlink/kernel.js";
 import {
   hooksOf,
   neverMatches,
+  OBJECTS,
   prioritiesOf,
   type SetSpec as FullSetSpec,
   vocabulary,
@@ -113,8 +114,16 @@ const KEPT_SET = { ...SET, keep: optional(flag) };
 export function checkSet(spec: unknown): void {
   checkNamed("set", KEPT_SET, "set", spec);
   const { set, keep, dynamic, data } = spec as FullSetSpec & { readonly keep?: boolean };
-  if (keep === true && (dynamic === true || data === "verdict"))
-    throw new FieldError(`set ${set}, keep`, "a set that is not dynamic, and no verdict map", true);
+  const hasTargets = data !== undefined && !Array.isArray(data);
+  if (keep === true && (dynamic === true || hasTargets))
+    throw new FieldError(`set ${set}, keep`, "a set that is not dynamic, and no map of verdicts or objects", true);
+}
+
+const OBJECT = variants("kind", OBJECTS);
+/** Checks a named object. Throws FieldError. */
+export function checkObject(spec: unknown): void {
+  const { kind, object } = isObject(spec) ? spec : {};
+  check(OBJECT, typeof kind === "string" && typeof object === "string" ? `${kind} ${object}` : "object", spec);
 }
 
 /** Checks an object whose field `key` names it in errors. */

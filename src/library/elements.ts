@@ -1,6 +1,5 @@
 /** Elements of sets and maps, in readable form. Packed bytes are used unchanged, as a fast path. */
-import type { Verdict } from "../netlink/kernel.js";
-import type { FieldType, ListedElements } from "../table/table-exports.js";
+import type { FieldType, ListedElements, ObjectKind } from "../table/table-exports.js";
 import { CATCH_ALL } from "../table/elements/rows.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";
 import type { DynamicMap, DynamicSet } from "./filled-sets.js";
@@ -16,7 +15,7 @@ import {
   type SetSpec,
 } from "./set-spec.js";
 import { type FieldsRange, RangeCodec } from "./range-codec.js";
-import { parseVerdict, verdictText, type VerdictText } from "./verdicts.js";
+import type { VerdictText } from "./verdicts.js";
 
 type Flag<Spec, Name extends keyof SetSpec> = Name extends keyof Spec
   ? Spec[Name] extends true
@@ -49,7 +48,9 @@ type OfData<Data, Spec extends SetSpec> = Data extends "verdict"
   ? VerdictMap<Spec["key"]>
   : Data extends readonly FieldType[]
     ? DataMap<Spec["key"], Data>
-    : PlainSet<Spec["key"]>;
+    : Data extends { readonly object: ObjectKind }
+      ? ObjectMap<Spec["key"]>
+      : PlainSet<Spec["key"]>;
 
 /** Returns the elements of a handle's set. Throws TableError if the set is no longer declared. */
 function living(elements: ListedElements, fate: SetFate): ListedElements {
@@ -257,33 +258,48 @@ export class DataMap<
   }
 }
 
-export interface VerdictNumbers {
-  id(verdict: Verdict): number;
-  verdict(id: number): Verdict;
+/** The numbers that stand for verdicts or objects in the Table. */
+export interface TargetNumbers<Target extends string> {
+  /** Throws FieldError. */
+  id(target: Target): number;
+  target(id: number): Target;
+}
+
+/** The common part of maps to verdicts and to named objects. */
+abstract class Targeted<Key extends readonly FieldType[], Target extends string, Value> extends Mapped<
+  Key,
+  Target,
+  Value
+> {
+  readonly #numbers: TargetNumbers<Target>;
+  readonly #data = new Uint32Array(1);
+
+  /** @internal */
+  constructor(elements: ListedElements, fate: SetFate, numbers: TargetNumbers<Target>) {
+    super(elements, fate);
+    this.#numbers = numbers;
+  }
+
+  /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
+  put(key: KeyIn<Value>, target: Target, options?: ElementOptions): boolean {
+    this.#data[0] = this.#numbers.id(target);
+    return this.write(key, new Uint8Array(this.#data.buffer), options);
+  }
+
+  /** @internal */
+  protected override unpackData(data: Uint8Array): Target {
+    return this.#numbers.target(new Uint32Array(data.slice().buffer)[0]);
+  }
 }
 
 /** A map from keys to verdicts. */
 export class VerdictMap<
   Key extends readonly FieldType[] = readonly FieldType[],
   Value = FieldsValue<Key>,
-> extends Mapped<Key, VerdictText, Value> {
-  readonly #numbers: VerdictNumbers;
-  readonly #data = new Uint32Array(1);
+> extends Targeted<Key, VerdictText, Value> {}
 
-  /** @internal */
-  constructor(elements: ListedElements, fate: SetFate, numbers: VerdictNumbers) {
-    super(elements, fate);
-    this.#numbers = numbers;
-  }
-
-  /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
-  put(key: KeyIn<Value>, verdict: VerdictText, options?: ElementOptions): boolean {
-    this.#data[0] = this.#numbers.id(parseVerdict(`map ${this.elements.spec.set}, data`, verdict));
-    return this.write(key, new Uint8Array(this.#data.buffer), options);
-  }
-
-  /** @internal */
-  protected override unpackData(data: Uint8Array): VerdictText {
-    return verdictText(this.#numbers.verdict(new Uint32Array(data.slice().buffer)[0]));
-  }
-}
+/** A map from keys to the names of objects of one kind. */
+export class ObjectMap<
+  Key extends readonly FieldType[] = readonly FieldType[],
+  Value = FieldsValue<Key>,
+> extends Targeted<Key, string, Value> {}

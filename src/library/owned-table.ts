@@ -1,24 +1,30 @@
 /** The library's `Table` and `TableWatch`: wrappers of the engine's own, with readable values. */
 import { isDeepStrictEqual } from "node:util";
-import type { ChangeBatch, Kernel, TableRef, Verdict } from "../netlink/kernel.js";
+import type { ChangeBatch, Kernel, ObjectDump, TableRef, Verdict } from "../netlink/kernel.js";
 import {
   type ApplyOptions as EngineApplyOptions,
   type ForeignChange,
   type ListedElements,
+  objectKey,
+  type ObjectName,
+  type ObjectSpec,
   Table as Engine,
   type TableOptions as EngineOptions,
   type TablePlan,
   TableWatch as EngineWatch,
+  type Target,
+  vocabulary,
   type WatchedTable,
   type WatchOptions,
 } from "../table/table-exports.js";
-import { DataMap, type ElementsOf, NetworkSet, PlainSet, RangeSet, VerdictMap } from "./elements.js";
+import { DataMap, type ElementsOf, NetworkSet, ObjectMap, PlainSet, RangeSet, VerdictMap } from "./elements.js";
 import { DynamicMap, DynamicSet, type ElementChange, type FilledSet } from "./filled-sets.js";
 import type { SetFate, SetSpec } from "./set-spec.js";
 import {
   applyOptions,
   check,
   checkChain,
+  checkObject,
   checkRule,
   checkSet,
   insertion,
@@ -34,7 +40,9 @@ import {
   joinInserted,
   joinPlans,
 } from "./inserted-rules.js";
+import { CountingObject, NamedObject, type ObjectOf } from "./named-objects.js";
 import { type ChainSpec, fullChain, fullRule, type Rule } from "./rules.js";
+import { parseVerdict, verdictText } from "./verdicts.js";
 
 /** Identity and marks of a table. */
 export interface TableOptions extends Pick<EngineOptions, "family" | "name" | "comment" | "own"> {
@@ -70,8 +78,10 @@ export class Table {
   /** Undefined without `ownerMark`. */
   readonly #inserted: InsertedRules | undefined;
   #features: Promise<Features> | undefined;
-  /** The verdicts of maps, by the engine's numbers. */
-  readonly #verdicts = new Map<number, Verdict>();
+  /** The verdicts and objects of maps, by the engine's numbers. */
+  readonly #targets = new Map<number, Target>();
+  /** Named objects by key, as declared. */
+  readonly #objects = new Map<string, SetFate>();
   /** Sets by name, as last declared. */
   readonly #sets = new Map<
     string,
@@ -131,6 +141,33 @@ export class Table {
     const fate: SetFate = {};
     this.#sets.set(spec.set, { elements, spec, fate });
     return [elements, fate];
+  }
+
+  /**
+   * Declares a named object, and returns a handle. A repeated call with the same kind and name changes the definition, and the earlier handle stays
+   * valid. Throws FieldError, or RangeError for an object that the kernel does not support.
+   */
+  object<const Spec extends ObjectSpec>(spec: Spec): ObjectOf<Spec> {
+    checkObject(spec);
+    this.#engine.object(spec);
+    const { kind, object } = spec;
+    const key = objectKey(spec);
+    const fate = this.#objects.get(key) ?? {};
+    this.#objects.set(key, fate);
+    if (kind !== "counter" && kind !== "quota") return new NamedObject(spec) as unknown as ObjectOf<Spec>;
+    const reference = { object, objType: vocabulary.OBJECT_TYPES[kind] };
+    const read = (reset: boolean): Promise<ObjectDump | undefined> =>
+      this.#engine.between(() => this.#kernel.object(this.ref, reference, reset));
+    return new CountingObject({ kind, object }, { fate, read });
+  }
+
+  /** Its handles then throw TableError "invalid". */
+  removeObject(object: ObjectName): void {
+    this.#engine.removeObject(object);
+    const key = objectKey(object);
+    const fate = this.#objects.get(key);
+    if (fate !== undefined) fate.gone = "removed from the table";
+    this.#objects.delete(key);
   }
 
   removeSet(name: string): void {
@@ -237,14 +274,26 @@ export class Table {
       if (spec.interval !== true) return new PlainSet(elements, fate);
       return new (spec.key.length === 1 && spec.key[0].endsWith("_addr") ? NetworkSet : RangeSet)(elements, fate);
     }
-    if (spec.data !== "verdict") return new DataMap(elements, fate);
-    return new VerdictMap(elements, fate, {
-      id: (verdict) => {
-        const id = this.#engine.verdictId(verdict);
-        this.#verdicts.set(id, verdict);
-        return id;
+    const id = (target: Target): number => {
+      const number = this.#engine.verdictId(target);
+      this.#targets.set(number, target);
+      return number;
+    };
+    const where = `map ${spec.set}, data`;
+    if (spec.data === "verdict") {
+      return new VerdictMap(elements, fate, {
+        id: (text) => id(parseVerdict(where, text)),
+        target: (number) => verdictText(this.#targets.get(number) as Verdict),
+      });
+    }
+    if (!("object" in spec.data)) return new DataMap(elements, fate);
+    const kind = spec.data.object;
+    return new ObjectMap(elements, fate, {
+      id: (object) => {
+        check(vocabulary.name, where, object);
+        return id({ kind, object });
       },
-      verdict: (id) => this.#verdicts.get(id)!,
+      target: (number) => (this.#targets.get(number) as ObjectName).object,
     });
   }
 

@@ -29,14 +29,18 @@ export type {
   FieldType,
   ForeignChange,
   Match,
+  ObjectKind,
+  ObjectName,
+  ObjectSpec,
   OperationCounts,
   PortRange,
   TablePlan,
   TcpFlagName,
   WatchOptions,
 } from "../table/table-exports.js";
-export { DataMap, NetworkSet, PlainSet, RangeSet, VerdictMap, type ElementsOf } from "./elements.js";
+export { DataMap, NetworkSet, ObjectMap, PlainSet, RangeSet, VerdictMap, type ElementsOf } from "./elements.js";
 export { DynamicMap, DynamicSet } from "./filled-sets.js";
+export { CountingObject, NamedObject, type ObjectOf, type ObjectUse, type QuotaUse } from "./named-objects.js";
 export type { Counted, ElementOptions, MapEntry, NetworkEntry, SetEntry, SetSpec } from "./set-spec.js";
 export type { FieldRange, FieldsRange } from "./range-codec.js";
 export { FieldError, type FieldsValue, type FieldValues, type Protocol, type ProtocolName } from "./field-codec.js";

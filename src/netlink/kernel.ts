@@ -497,7 +497,7 @@ export interface SetDump extends TableRef, SetInfo {
   readonly count?: number;
 }
 
-export interface NamedObject extends ObjectRef {
+export interface ObjectDump extends ObjectRef {
   readonly kind: "object";
   readonly handle: bigint;
   /** Number of rules' expressions and elements that refer to it. */
@@ -507,7 +507,7 @@ export interface NamedObject extends ObjectRef {
 }
 
 /** A named object or a flowtable of a table. */
-export type ObjectInfo = NamedObject | { readonly kind: "flowtable"; readonly flowtable: string };
+export type ObjectInfo = ObjectDump | { readonly kind: "flowtable"; readonly flowtable: string };
 
 /** One change of the ruleset, as the kernel multicasts it after a commit. */
 export interface ChangeEvent {
@@ -628,7 +628,7 @@ export interface Kernel {
    * Returns one named object, or undefined if there is none. With `reset`, its counts then start at 0, and no packet in between is lost. A reset
    * sends no event, and does not change the generation.
    */
-  object(table: TableRef, object: ObjectRef, reset?: boolean): Promise<NamedObject | undefined>;
+  object(table: TableRef, object: ObjectRef, reset?: boolean): Promise<ObjectDump | undefined>;
   /** Throws ENOENT if there is no such set. Right after many additions, a dump may have an element twice, because the kernel's hash grows. */
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch>;
   /**

@@ -9,7 +9,7 @@ import type {
   ElementBatch,
   Family,
   Generation,
-  NamedObject,
+  ObjectDump,
   Op,
   RuleInfo,
   SetDump,
@@ -95,14 +95,14 @@ export interface NativeNftAddon {
   chains(connection: NativeConnection, table: TableRef, names?: readonly string[]): Promise<ChainInfo[]>;
   rules(connection: NativeConnection, table: TableRef, chain?: string): Promise<RuleInfo[]>;
   sets(connection: NativeConnection, table: TableRef): Promise<SetDump[]>;
-  objects(connection: NativeConnection, table: TableRef): Promise<NamedObject[]>;
+  objects(connection: NativeConnection, table: TableRef): Promise<ObjectDump[]>;
   object(
     connection: NativeConnection,
     table: TableRef,
     object: string,
     objType: number,
     reset: boolean,
-  ): Promise<NamedObject | undefined>;
+  ): Promise<ObjectDump | undefined>;
   elements(connection: NativeConnection, table: TableRef, set: SetInfo): Promise<ElementBatch>;
   addresses(connection: NativeConnection): Promise<InterfaceAddress[]>;
   /** Resolves to all network interfaces. */

@@ -11,7 +11,7 @@ import type {
   Monitor,
   MonitorHandlers,
   MonitorOptions,
-  NamedObject,
+  ObjectDump,
   ObjectInfo,
   ObjectRef,
   Op,
@@ -106,7 +106,7 @@ export class NftKernel implements Kernel {
     return [...objects, ...(await readFlowtables(this.connection, table))];
   }
 
-  object(table: TableRef, { object, objType }: ObjectRef, reset = false): Promise<NamedObject | undefined> {
+  object(table: TableRef, { object, objType }: ObjectRef, reset = false): Promise<ObjectDump | undefined> {
     return this.connection.run("read object", (addon, handle) => addon.object(handle, table, object, objType, reset));
   }
 

@@ -1,7 +1,9 @@
-import type { TableRef, Verdict } from "../netlink/kernel.js";
+import type { TableRef } from "../netlink/kernel.js";
 import { renderTable } from "./rules/print.js";
 import { checkComment, checkName } from "./rules/names-and-comments.js";
 import type { KeptSpec, ListedElements } from "./elements/tracked-elements.js";
+import type { Target } from "./elements/verdict-registry.js";
+import type { ObjectName, ObjectSpec } from "./rules/object-kinds.js";
 import type { ChainSpec, TableOptions } from "./rules/rule.js";
 import { DesiredState } from "./sync/desired-state.js";
 
@@ -46,8 +48,20 @@ export class DeclaredTable {
     this.desired.removeSet(name);
   }
 
-  /** Number that stands for the verdict in the data of this table's verdict maps, until its chain is neither declared nor in the kernel. */
-  verdictId(verdict: Verdict): number {
+  /** Declares a named object. Throws RangeError if the kernel or nft cannot hold it. */
+  object(spec: ObjectSpec): void {
+    this.desired.object(spec);
+  }
+
+  removeObject(object: ObjectName): void {
+    this.desired.removeObject(object);
+  }
+
+  /**
+   * Number that stands for the verdict or named object in the data of this table's maps, until its chain or object is neither declared nor in the
+   * kernel.
+   */
+  verdictId(verdict: Target): number {
     return this.desired.verdicts.id(verdict);
   }
 

@@ -10,6 +10,7 @@ import { fateOf, Quirks, type TableFacts } from "./quirks.js";
 import type { ApplyOptions, ApplyResult, Clock, Drift, TableOptions } from "./rules/rule.js";
 import type { Period } from "./sync/announcements.js";
 import { joined } from "./sync/drift.js";
+import { hasTargets } from "./rules/schema.js";
 import { chainsAhead, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { emptyState } from "./sync/table-dump.js";
 import { type CheckOutcome, TableCheck } from "./sync/table-check.js";
@@ -118,7 +119,7 @@ export class Table extends DeclaredTable {
 
   #verdictMaps(): string[] {
     const { sets } = this.#observed.desired;
-    return [...sets].flatMap(([name, { spec }]) => (spec.data === "verdict" ? name : []));
+    return [...sets].flatMap(([name, { spec }]) => (hasTargets(spec) ? name : []));
   }
 
   /** From now on, `notice` gets every transaction of the namespace (true), or no longer gets them (false). */
@@ -196,21 +197,19 @@ export class Table extends DeclaredTable {
       const outgoing = new Outgoing(snapshot);
       const plan = new Plan();
       try {
-        planObjects(this.ref, view.state, plan);
+        await view.readReplaced(snapshot);
         for await (const { sets } of outgoing.pieces(Infinity)) {
-          const input = await this.#planInput(
-            { chains: snapshot.chains, sets },
-            new Set(),
-            await view.readSaved(snapshot.sets),
-          );
+          const input = await this.#planInput({ ...snapshot, sets }, new Set(), await view.readSaved(snapshot.sets));
+          planObjects(input, true, plan);
           planTable(input, plan);
           planWaking(input, plan);
         }
       } finally {
-        desired.mark(snapshot.dirty.chains, snapshot.dirty.sets, snapshot.dirty.newlyUsed);
+        desired.mark(snapshot.dirty);
         await outgoing.giveBack();
       }
-      const isMap = (set: string): boolean => ((view.state.sets.get(set)?.flags ?? 0) & SetFlag.map) !== 0;
+      const isMap = (set: string): boolean =>
+        ((view.state.sets.get(set)?.flags ?? 0) & (SetFlag.map | SetFlag.object)) !== 0;
       return {
         operations: plan.ops.map(({ op }) => op),
         counts: plan.counts,
@@ -491,22 +490,26 @@ export class Table extends DeclaredTable {
     if (isFirst) this.#inherited = inherited.sets.size > 0 ? "kept" : "unknown";
     const saved = filled ?? (await this.#observed.readSaved(snapshot.sets));
     const outgoing = new Outgoing(snapshot);
+    const { objects } = snapshot;
     const write = async ({ sets, last }: Piece): Promise<void> => {
       const plan = new Plan();
-      if (last) planObjects(this.ref, state, plan);
-      planTable(await this.#planInput({ chains: last ? snapshot.chains : [], sets }, kept.chains, saved), plan);
+      const changes = { chains: last ? snapshot.chains : [], sets, objects };
+      const input = await this.#planInput(changes, kept.chains, saved);
+      planObjects(input, last, plan);
+      planTable(input, plan);
       written.push(await this.#write(plan));
       outgoing.settle(sets, this.#clock.now() + gracePeriodMs);
     };
     try {
+      await this.#observed.readReplaced(snapshot);
       written.push(...(await this.#writeChainsAhead(snapshot)));
       await inTurn(outgoing.pieces(pieceElements), write);
       await outgoing.settled();
       const waking = new Plan();
-      planWaking(await this.#planInput({ chains: [], sets: [] }, kept.chains, saved), waking);
+      planWaking(await this.#planInput({ chains: [], sets: [], objects: [] }, kept.chains, saved), waking);
       if (waking.ops.length > 0) written.push(await this.#write(waking));
     } catch (error) {
-      this.desired.mark(snapshot.dirty.chains, snapshot.dirty.sets, snapshot.dirty.newlyUsed);
+      this.desired.mark(snapshot.dirty);
       await outgoing.giveBack();
       throw error;
     }
@@ -514,7 +517,7 @@ export class Table extends DeclaredTable {
       const due = this.#clock.now() + gracePeriodMs;
       this.#inherited = inherited.sets.size === 0 ? undefined : { ...inherited, due };
     }
-    this.desired.forget(snapshot.chains, state);
+    this.desired.forget([...snapshot.chains, ...objects], state);
   }
 
   async #write(plan: Plan): Promise<ApplyResult> {
@@ -537,7 +540,7 @@ export class Table extends DeclaredTable {
   #markInherited(): void {
     const inherited = this.#inherited;
     if (typeof inherited !== "object" || this.#clock.now() < inherited.due) return;
-    this.desired.mark(inherited.chains, inherited.sets);
+    this.desired.mark(inherited);
     this.#inherited = undefined;
   }
 
@@ -546,7 +549,7 @@ export class Table extends DeclaredTable {
    * @param saved elements of sets that are created again.
    */
   async #planInput(
-    changes: Pick<PlanInput, "chains" | "sets">,
+    changes: Pick<PlanInput, "chains" | "sets" | "objects">,
     kept: ReadonlySet<string>,
     saved: Filled,
   ): Promise<PlanInput> {
@@ -556,7 +559,10 @@ export class Table extends DeclaredTable {
     );
     const timed = changes.sets.some(({ name, action }) => action === "keep" && isTimed(state, name));
     return {
-      ...changes,
+      chains: changes.chains,
+      sets: changes.sets,
+      objects: changes.objects,
+      former: this.#observed.former,
       ref: this.ref,
       comment: this.#options.comment,
       own,
@@ -574,7 +580,9 @@ export class Table extends DeclaredTable {
     const first = chainsAhead(snapshot, this.#observed.state);
     if (first === undefined) return [];
     const plan = new Plan();
-    planTable(await this.#planInput(first, new Set(), new Map()), plan);
+    const input = await this.#planInput({ ...first, objects: snapshot.objects }, new Set(), new Map());
+    planObjects(input, false, plan);
+    planTable(input, plan);
     try {
       return [await this.#write(plan)];
     } catch (error) {

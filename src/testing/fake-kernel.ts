@@ -32,7 +32,7 @@ import type {
   Monitor,
   MonitorHandlers,
   MonitorOptions,
-  NamedObject,
+  ObjectDump,
   ObjectInfo,
   ObjectRef,
   Op,
@@ -282,7 +282,7 @@ export class FakeKernel implements Kernel {
     ];
   }
 
-  async object(ref: TableRef, { object, objType }: ObjectRef, reset = false): Promise<NamedObject | undefined> {
+  async object(ref: TableRef, { object, objType }: ObjectRef, reset = false): Promise<ObjectDump | undefined> {
     await this.beginDump("read object");
     const found = this.shared.state.find(ref)?.objects.get(`${objType} ${object}`);
     if (found === undefined) return undefined;
@@ -386,7 +386,7 @@ function chainInfo(ref: TableRef, chain: ChainState): ChainInfo {
   };
 }
 
-function objectInfo(state: ObjectState): NamedObject {
+function objectInfo(state: ObjectState): ObjectDump {
   const { name, objType, handle, references, userdata } = state;
   const data = dumpedObject(state);
   return { kind: "object", object: name, objType, handle, use: references, data, userdata };

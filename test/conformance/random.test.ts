@@ -5,9 +5,9 @@
 import { release } from "node:os";
 import { setTimeout } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { DataTypeId, SetFlag } from "../../src/netlink/constants.js";
+import { DataTypeId, ObjectType, SetFlag } from "../../src/netlink/constants.js";
 import { KernelError } from "../../src/netlink/errors.js";
-import type { ChangeBatch, Expr, Kernel, Op, SetInfo, Verdict } from "../../src/netlink/kernel.js";
+import type { ChangeBatch, Expr, Kernel, ObjectData, Op, SetInfo, Verdict } from "../../src/netlink/kernel.js";
 import { openFake, type KernelWorld } from "../support/kernel-world.ts";
 import { snapshot } from "../support/snapshot.ts";
 import {
@@ -52,7 +52,9 @@ const SETS: readonly SetInfo[] = [
     fieldLens: [4, 2],
   }),
   addressSet("d", { flags: SetFlag.eval | SetFlag.timeout, timeout: 600_000n }),
+  addressSet("o", { flags: SetFlag.object, objType: ObjectType.counter }),
 ];
+const OBJECTS = ["x", "y"];
 const ADDRESSES = ["0.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "255.255.255.255"];
 
 /** An operation that uses the handle of the rule at an index; handles differ between the kernels. */
@@ -90,11 +92,31 @@ class Generator {
     const { dice } = this;
     const roll = dice.below(100);
     if (roll < 3) return fixed({ op: dice.pick(["add", "create", "delete", "destroy"] as const), kind: "table", ...T });
-    if (roll < 18) return fixed(this.chain());
-    if (roll < 45) return this.rule();
-    if (roll < 57) return fixed(this.set());
-    if (roll < 60) return fixed({ op: "flush", kind: "elements", ...T, set: dice.pick(SETS).set });
+    if (roll < 10) return fixed(this.object());
+    if (roll < 22) return fixed(this.chain());
+    if (roll < 47) return this.rule();
+    if (roll < 59) return fixed(this.set());
+    if (roll < 62) return fixed({ op: "flush", kind: "elements", ...T, set: dice.pick(SETS).set });
     return fixed(this.elements());
+  }
+
+  private object(): Op {
+    const { dice } = this;
+    const data = dice.pick<ObjectData>([
+      { type: "counter", packets: 1n, bytes: 2n },
+      { type: "counter" },
+      { type: "quota", bytes: 10n, consumed: 10n },
+      { type: "quota", bytes: 7n, flags: 1 },
+      { type: "limit", rate: 1n, unit: 1n },
+    ]);
+    const object = {
+      kind: "object",
+      ...T,
+      object: dice.pick(OBJECTS),
+      objType: ObjectType[data.type as "counter"],
+    } as const;
+    const op = dice.pick(["add", "add", "create", "delete", "destroy"] as const);
+    return op === "delete" || op === "destroy" ? { op, ...object } : { op, ...object, data };
   }
 
   private chain(): Op {
@@ -112,7 +134,11 @@ class Generator {
     const set = dice.pick(SETS);
     const isVerdict = set.set === "v";
     const dreg = isVerdict ? 0 : 1;
-    switch (dice.below(8)) {
+    switch (dice.below(9)) {
+      case 8:
+        return dice.chance(30)
+          ? [daddr, { type: "objref", setSreg: 1, setName: dice.pick(["o", "o", "s"]) }]
+          : [{ type: "objref", immType: dice.pick([1, 1, 2]), immName: dice.pick(OBJECTS) }];
       case 0:
         return dice.chance(50)
           ? [verdict("drop")]
@@ -181,6 +207,7 @@ class Generator {
     const extra = {
       data,
       ...(info.set === "d" && { timeout: dice.pick([0, 300_000]) }),
+      ...(info.set === "o" && dice.chance(90) && { object: dice.pick(OBJECTS) }),
     };
     if (info.set === "p") return [this.box()];
     if (!interval && dice.chance(5)) return [{ key: "0.0.0.0", flags: 2, ...extra }];

@@ -244,7 +244,7 @@ describe("changes that nft makes to a table", () => {
       expect(await table.check()).toBe("different");
       const repaired = await table.apply();
       expect(repaired.operations.object).toEqual({ add: 0, delete: 4 });
-      expect(repaired.drift?.changes).toContain("object used: added");
+      expect(repaired.drift?.changes).toContain("counter used: added");
       expect(list()).toBe(before);
       expect((await table.apply()).transactions).toBe(0);
     } finally {

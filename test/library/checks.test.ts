@@ -76,6 +76,7 @@ const ACTIONS: ActionSamples = {
   flow: { action: "flow", flowtable: "f" },
   raw: { action: "raw", exprs: [], text: "counter" },
   redirect: { action: "redirect", ports: 8080, random: true, fullyRandom: true, persistent: true },
+  object: { action: "object", kind: "counter", name: "o", key: [...key], map: "m" },
   "set-mark": { action: "set-mark", mask: 0xff, value: 1 },
   "xor-mark": { action: "xor-mark", value: 1 },
   "set-ct-mark": { action: "set-ct-mark", mask: 0xff, value: 1 },

@@ -12,6 +12,7 @@ import {
   type FieldType,
   type NetworkSet,
   type RangeSet,
+  type ObjectMap,
   openKernel,
   type PlainSet,
   type SetSpec,
@@ -128,7 +129,7 @@ describe("a handle of a set", () => {
     const open = table.set(spec);
     type Fields = readonly FieldType[];
     type OfRanges = RangeSet | VerdictMap<Fields, FieldsRange<Fields>> | DataMap<Fields, Fields, FieldsRange<Fields>>;
-    type Every = OfRanges | DynamicSet | DynamicMap | VerdictMap | DataMap | PlainSet;
+    type Every = OfRanges | DynamicSet | DynamicMap | VerdictMap | DataMap | ObjectMap | PlainSet;
     expectTypeOf(open).toEqualTypeOf<Every>();
     expectTypeOf(table.set({ set: "a", key: ["mark"] })).toEqualTypeOf<PlainSet<readonly ["mark"]>>();
     expectTypeOf(table.set({ set: "b", key: ["ipv4_addr"], interval: true })).toEqualTypeOf<NetworkSet>();

@@ -122,7 +122,7 @@ describe("with keep, elements stay when the program starts again", () => {
     const table = new Table(kernel, { family: "inet", name: "bans" });
     expect(() => table.set({ set: "s", key: ["mark"], data: "verdict", keep: true })).toThrow(FieldError);
     expect(() => table.set({ set: "s", key: ["mark"], dynamic: true, keep: true })).toThrow(
-      "set s, keep: expected a set that is not dynamic, and no verdict map, found true",
+      "set s, keep: expected a set that is not dynamic, and no map of verdicts or objects, found true",
     );
   });
 });

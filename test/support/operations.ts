@@ -60,6 +60,8 @@ export interface Element {
   readonly flags?: number;
   readonly timeout?: number;
   readonly expiration?: number;
+  /** The name of its object. */
+  readonly object?: string;
 }
 
 const bytesOf = (value: Uint8Array | string): Uint8Array => (typeof value === "string" ? ip(value) : value);
@@ -93,7 +95,14 @@ export function pack(elements: readonly Element[]): ElementBatch {
     if (at.timeout >= 0) bytes.writeBigUInt64LE(BigInt(element.timeout ?? 0), start + at.timeout);
     if (at.expiration >= 0) bytes.writeBigUInt64LE(BigInt(element.expiration ?? 0), start + at.expiration);
   });
-  return { count: elements.length, ...shape, ...(verdicts.length > 0 && { verdicts }), bytes };
+  const extras = elements.flatMap(({ object }, record) => (object === undefined ? [] : { record, object }));
+  return {
+    count: elements.length,
+    ...shape,
+    ...(verdicts.length > 0 && { verdicts }),
+    ...(extras.length > 0 && { extras }),
+    bytes,
+  };
 }
 
 /** An end comes before the start of the same key. */
@@ -103,6 +112,7 @@ const order = (row: Record<string, unknown>): string => `${String(row.key)} ${ro
 export function unpack(batch: ElementBatch): Record<string, unknown>[] {
   const at = batchLayout(batch);
   const bytes = Buffer.from(batch.bytes.buffer, batch.bytes.byteOffset, batch.bytes.byteLength);
+  const objects = new Map(batch.extras?.map(({ record, object }) => [record, object]));
   const rows = Array.from({ length: batch.count }, (_, i) => {
     const start = i * at.stride;
     const hex = (from: number, length: number): string => bytes.toString("hex", start + from, start + from + length);
@@ -113,6 +123,7 @@ export function unpack(batch: ElementBatch): Record<string, unknown>[] {
     if (at.data >= 0 && !isEnd) {
       row.data = batch.verdicts ? batch.verdicts[bytes.readUInt32LE(start + at.data)] : hex(at.data, batch.dataLen);
     }
+    if (objects.get(i) !== undefined) row.object = objects.get(i);
     if (isEnd) row.end = true;
     if (at.timeout >= 0) row.timeout = Number(bytes.readBigUInt64LE(start + at.timeout));
     if (at.expiration >= 0) row.expiration = Number(bytes.readBigUInt64LE(start + at.expiration));

@@ -23,6 +23,11 @@ interface Columns {
   readonly timeouts: boolean;
 }
 
+interface WriterOptions extends Columns {
+  /** Data is the number of a named object, which is not part of the packed records. */
+  readonly objects: boolean;
+}
+
 function wordsOfColumns({ counters, timeouts }: Columns): number {
   return (timeouts ? TIME_WORDS : 0) + (counters ? COUNTER_WORDS : 0);
 }
@@ -50,6 +55,7 @@ export class BatchWriter {
   readonly deferredRows = new RowList();
   readonly otherRows = new RowList();
   #adds: Int32Array<ArrayBuffer>;
+  readonly #dataWords: number;
   readonly #stride: number;
   #deletes = new Int32Array(16);
   #carry: RowList | undefined;
@@ -66,22 +72,21 @@ export class BatchWriter {
     readonly verdicts: VerdictRegistry | undefined,
     /** Expected number of additions. */
     additions: number,
-    readonly columns: Columns,
+    readonly columns: WriterOptions,
   ) {
-    this.#stride = rows.keyWords + rows.dataWords + wordsOfColumns(columns);
+    this.#dataWords = columns.objects ? 0 : rows.dataWords;
+    this.#stride = rows.keyWords + this.#dataWords + wordsOfColumns(columns);
     this.#adds = new Int32Array(additions * this.#stride);
     this.addRows = new RowList(additions);
   }
 
   /** Adds the row's data. A row that is not desired has the data that the kernel holds. */
   add(row: number, packets = 0, bytes = 0): void {
-    const { keyWords, dataWords } = this.rows;
+    const { keyWords } = this.rows;
+    const dataWords = this.#dataWords;
     const to = this.addRows.length * this.#stride;
     const adds = (this.#adds = roomFor(this.#adds, to + this.#stride));
-    if (this.#comment !== undefined) {
-      this.#extras.push({ record: this.addRows.length, userdata: commentData(this.#comment)! });
-      this.#comment = undefined;
-    }
+    if (this.#comment !== undefined || this.columns.objects) this.#addExtra(row);
     if (row === this.rows.unkeyed) this.#catchAll.add = this.addRows.length;
     this.addRows.push(row);
     let column = to + keyWords + dataWords;
@@ -98,8 +103,20 @@ export class BatchWriter {
     this.rows.copyKey(row, adds, to);
     const data = this.rows.words(row);
     const at = this.rows.at(row) + DATA;
-    if (this.verdicts !== undefined) adds[to + keyWords] = this.#number(data[at]);
+    if (this.verdicts !== undefined && dataWords > 0) adds[to + keyWords] = this.#number(data[at]);
     else for (let i = 0; i < dataWords; i++) adds[to + keyWords + i] = data[at + i];
+  }
+
+  #addExtra(row: number): void {
+    const target = this.columns.objects
+      ? this.verdicts?.get(this.rows.words(row)[this.rows.at(row) + DATA])
+      : undefined;
+    this.#extras.push({
+      record: this.addRows.length,
+      ...(target !== undefined && "object" in target && { object: target.object }),
+      ...(this.#comment !== undefined && { userdata: commentData(this.#comment)! }),
+    });
+    this.#comment = undefined;
   }
 
   /** Sets the timeout and the remaining time of the next addition. */
@@ -129,7 +146,8 @@ export class BatchWriter {
 
   finish(full: boolean, form: RowForm): PackedChange {
     const { addRows, deleteRows, deferredRows, otherRows } = this;
-    const { keyLen, dataLen } = this.rows;
+    const { keyLen } = this.rows;
+    const dataLen = this.columns.objects ? 0 : this.rows.dataLen;
     let carry = this.#carry?.rows.subarray(0, this.#carry.length);
     const batch = (words: Int32Array<ArrayBuffer>, shape: Shape, catchAll: number): ElementBatch => {
       const packed = { ...shape, bytes: unpadded(words, shape) };
@@ -141,7 +159,7 @@ export class BatchWriter {
       const elements = form === "ranges" ? { ...packed, keyLen: keyLen / 2, keyEnd: true } : packed;
       return catchAll < 0 ? elements : withCatchAll(elements, catchAll);
     };
-    const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
+    const verdicts = this.verdicts === undefined || this.columns.objects ? {} : { verdicts: this.#used };
     const counters = this.columns.counters ? { counters: true } : {};
     const times = this.columns.timeouts ? { timeouts: true, expirations: true } : {};
     const extras = this.#extras.length === 0 ? {} : { extras: this.#extras };
@@ -163,7 +181,7 @@ export class BatchWriter {
     const known = this.#numbers.get(id);
     if (known !== undefined || this.verdicts === undefined) return known ?? 0;
     this.#numbers.set(id, this.#used.length);
-    return this.#used.push(this.verdicts.get(id)) - 1;
+    return this.#used.push(this.verdicts.get(id) as Verdict) - 1;
   }
 }
 
@@ -204,6 +222,21 @@ export function columnWord(batch: ElementBatch, column: Column): number {
   const { keyLen, dataLen } = batch;
   const at = batchLayout(batch)[column];
   return at < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen) + (at - keyLen - dataLen) / 4;
+}
+
+/** Like `eachRecord`, for a map of named objects. */
+export function eachObjectRecord(
+  batch: ElementBatch,
+  numberOf: (object: string) => number,
+  visit: RecordVisitor,
+): Promise<void> {
+  const numbers = new Map(batch.extras?.map(({ record, object }) => [record, numberOf(object ?? "")]));
+  const number = new Int32Array(1);
+  const visitRecord: RecordVisitor = (words, at, _data, _dataAt, record) => {
+    number[0] = numbers.get(record) ?? 0;
+    visit(words, at, number, 0, record);
+  };
+  return eachRecord(batch, () => 0, visitRecord);
 }
 
 /** Visits every element of a dump, also a catch-all, whose key means nothing. Yields to the event loop now and then. */

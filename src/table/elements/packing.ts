@@ -5,6 +5,7 @@ import type { Comments } from "./comments.js";
 import type { CountedRows } from "./counted-rows.js";
 import type { Expiries } from "./expiries.js";
 import type { RowList } from "./packed-map.js";
+import { kindOfMap } from "../rules/object-kinds.js";
 import type { ElementSet } from "../rules/rule.js";
 import { DEFERRED, DESIRED, type Rows } from "./rows.js";
 import { formOf } from "../rules/schema.js";
@@ -56,7 +57,8 @@ export class Packing {
     if (taken === undefined) throw new Error(`set ${this.set.spec.set}: pack() was called before take()`);
     const { rows, set, counted } = this;
     const additions = Math.min(most, taken.full ? rows.size : rows.pendingAdds);
-    const columns = { counters: counted !== undefined, timeouts: this.expiries !== undefined };
+    const objects = kindOfMap(set.spec) !== undefined;
+    const columns = { counters: counted !== undefined, timeouts: this.expiries !== undefined, objects };
     const writer = new BatchWriter(rows, this.verdicts, additions, columns);
     const full = taken.full && !taken.begun;
     await this.#eachRow(taken, most, (row) => this.#packRow(row, taken.full, writer));

@@ -17,9 +17,10 @@
 import { counted } from "../../base/counted.js";
 import type { ElementBatch } from "../../netlink/kernel.js";
 import type { ElementSet, SetSpec } from "../rules/rule.js";
-import { rowShape } from "../rules/schema.js";
+import { kindOfMap } from "../rules/object-kinds.js";
 import { catchAllIn } from "../rules/intervals.js";
-import { columnWord, eachRecord, type RecordVisitor } from "./batch-writer.js";
+import { hasTargets, rowShape } from "../rules/schema.js";
+import { columnWord, eachObjectRecord, eachRecord, type RecordVisitor } from "./batch-writer.js";
 import { Comments, commentsIn } from "./comments.js";
 import { readU64 } from "./bytes.js";
 import { CountedRows, type CounterDump } from "./counted-rows.js";
@@ -49,7 +50,7 @@ export interface ChangeGate {
 }
 
 interface TrackerOptions {
-  /** For verdict maps. */
+  /** For maps of verdicts or objects. */
   readonly verdicts?: VerdictRegistry;
   readonly onDirty?: () => void;
   /** The monotonic clock for timeouts, in ms. Default: performance.now. */
@@ -120,7 +121,7 @@ export class TrackedElements implements ListedElements {
     this.#rows = new Rows(shape, onDirty, onFree);
     this.#comments = new Comments(this.#rows);
     this.#gate = gate;
-    this.#verdicts = spec.data === "verdict" ? verdicts : undefined;
+    this.#verdicts = hasTargets(spec) ? verdicts : undefined;
     this.#counted = spec.counters && new CountedRows(this.#rows, this);
     this.#expiries = timed ? this.#makeExpiries(now) : undefined;
     this.packing = new Packing(this.#rows, this, this.#verdicts, this.#counted, this.#expiries, this.#comments);
@@ -365,31 +366,31 @@ export class TrackedElements implements ListedElements {
     return this.#rows.endGrace(now, most);
   }
 
-  /** Chains that elements in their grace period jump or go to. */
-  deferredChains(): Set<string> {
-    const chains = new Set<string>();
-    this.#rows.forEachDeferred((row) => chains.add(this.#kernelChain(row)));
-    return chains;
+  /** Chains and objects that elements in their grace period lead to. */
+  deferredTargets(): Set<string> {
+    const names = new Set<string>();
+    this.#rows.forEachDeferred((row) => names.add(this.#kernelTarget(row)));
+    return names;
   }
 
-  undeferChains(chains: ReadonlySet<string>): void {
+  undeferTargets(names: ReadonlySet<string>): void {
     this.#rows.forEachDeferred((row) => {
-      if (chains.has(this.#kernelChain(row))) this.#rows.undefer(row);
+      if (names.has(this.#kernelTarget(row))) this.#rows.undefer(row);
     });
   }
 
-  /** Whether the kernel holds an element that jumps or goes to one of the chains. */
-  leadsTo(chains: ReadonlySet<string>): boolean {
+  /** Whether the kernel holds an element that leads to one of the chains or objects. */
+  leadsTo(names: ReadonlySet<string>): boolean {
     const rows = this.#rows;
     for (let row = 0; row < rows.end; row++) {
-      if (rows.isInKernel(rows.of(row)) && chains.has(this.#kernelChain(row))) return true;
+      if (rows.isInKernel(rows.of(row)) && names.has(this.#kernelTarget(row))) return true;
     }
     return false;
   }
 
-  /** The chain that the kernel's element of a verdict map jumps or goes to. "" if there is none. */
-  #kernelChain(row: number): string {
-    return this.#verdicts?.chainOf(this.#rows.kernelWords(row)[this.#rows.kernelAt(row)]) ?? "";
+  /** The name of the chain or object that the kernel's element leads to. "" if there is none. */
+  #kernelTarget(row: number): string {
+    return this.#verdicts?.nameOf(this.#rows.kernelWords(row)[this.#rows.kernelAt(row)]) ?? "";
   }
 
   get nextDue(): number | undefined {
@@ -452,6 +453,9 @@ export class TrackedElements implements ListedElements {
   }
 
   #eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<void> {
+    const kind = kindOfMap(this.spec);
+    if (kind !== undefined)
+      return eachObjectRecord(batch, (object) => this.#verdicts?.id({ kind, object }) ?? 0, visit);
     return eachRecord(batch, (verdict) => this.#verdicts?.id(verdict) ?? 0, visit);
   }
 

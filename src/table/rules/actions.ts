@@ -51,6 +51,8 @@ import {
 } from "./lowered.js";
 import { packed, portBounds, portRange, portText, rowText } from "./matches.js";
 import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./names-and-comments.js";
+import { kindOfMap } from "./object-kinds.js";
+import { referToObject } from "./objects.js";
 import {
   type Action,
   type AddressSource,
@@ -60,7 +62,7 @@ import {
   type PortSource,
 } from "./rule.js";
 import { LOG_FLAGS, LOG_LEVELS } from "./vocabulary.js";
-import { typeIdOf } from "./schema.js";
+import { dataFields, typeIdOf } from "./schema.js";
 import { flagsOf } from "./values.js";
 
 type Of<K extends Action["action"]> = Extract<Action, { action: K }>;
@@ -75,7 +77,7 @@ export function durationText(ms: number): string {
   return ms % 1000 === 0 ? `${ms / 1000}s` : `${ms}ms`;
 }
 
-function limited({ rate, per, unit = "packets", burst, over }: Omit<Of<"limit">, "action">): Lowered {
+export function limited({ rate, per, unit = "packets", burst, over }: Omit<Of<"limit">, "action">): Lowered {
   if (!Number.isSafeInteger(rate) || rate < 1) throw new RangeError(`not a rate: ${rate}`);
   const flags = over === true ? BEYOND : 0;
   const time = { unit: BigInt(LIMIT_SECONDS[per]), flags };
@@ -221,15 +223,12 @@ function lookUpOrMake(
 ): Lowered {
   if (typeof map === "string") {
     const data = context.setSpec?.(map)?.data;
-    if (
-      data !== undefined &&
-      (data === "verdict" ||
-        data.length !== types.length ||
-        !data.every((one, i) => one === types[i] || types[i] === "integer"))
-    )
-      throw new RangeError(
-        `map ${map} has data of ${data === "verdict" ? data : data.join(" . ")}, not of ${types.join(" . ")}`,
-      );
+    const fields = dataFields({ data });
+    const fits = fields.length === types.length && fields.every((one, i) => one === types[i] || types[i] === "integer");
+    if (data !== undefined && !fits) {
+      const what = fields.length > 0 ? fields.join(" . ") : (kindOfMap({ data }) ?? "verdict");
+      throw new RangeError(`map ${map} has data of ${what}, not of ${types.join(" . ")}`);
+    }
     return lookUp(context, key, map, 1);
   }
   const loaded = loadKey(context, key, "the map");
@@ -401,7 +400,7 @@ function natThrough(
   context: LowerContext,
 ): Lowered {
   if (port !== undefined) throw new RangeError("an address of a map takes no port: use a map of address and port");
-  const type = typeof map === "string" ? context.setSpec?.(map)?.data?.[0] : undefined;
+  const type = typeof map === "string" ? dataFields({ data: context.setSpec?.(map)?.data })[0] : undefined;
   const given = typeof map === "string" ? undefined : String([map[0]?.[1]].flat()[0]).includes(":") ? 6 : 4;
   const version = versionOf(context.family) ?? versionOfType(type) ?? given ?? knownVersion(context) ?? context.assumed;
   if (version === undefined)
@@ -684,6 +683,7 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
     const quota = { type: "quota", bytes: BigInt(bytes), flags: over === true ? BEYOND : 0 } as const;
     return lowered(`quota ${over === true ? "over " : ""}${bytes} bytes`, quota);
   },
+  object: referToObject,
   notrack: () => lowered("notrack", { type: "notrack" }),
   limit: limited,
   flow: ({ flowtable }) => lowered(`flow add @${flowtable}`, { type: "flow_offload", flowtable }),

@@ -6,6 +6,7 @@ import { batchLayout } from "../../netlink/element-batch.js";
 import { readU32 } from "../elements/bytes.js";
 import { inNetworkOrder } from "./intervals.js";
 import type { LoweredRule, StatementOptions } from "./lowered.js";
+import { objectNamed } from "./object-kinds.js";
 import { lowerRule } from "./statements.js";
 import type { ChainSpec, Rule } from "./rule.js";
 import { chainOf } from "../elements/verdict-registry.js";
@@ -13,6 +14,8 @@ import { chainOf } from "../elements/verdict-registry.js";
 export interface References {
   readonly chains: readonly string[];
   readonly sets: readonly string[];
+  /** Keys of named objects ("counter web"). */
+  readonly objects: readonly string[];
 }
 
 /** Two rules are the same if their comments and normalized expressions are. An anonymous set is named by its content. */
@@ -84,18 +87,23 @@ function recordData(batch: ElementBatch, at: number): string {
   return Buffer.from(batch.bytes.subarray(at, at + batch.dataLen)).toString("hex");
 }
 
-/** Chains and named sets that the expressions name. */
+/** Chains, named sets and objects that the expressions name. */
 export function referencesOf(exprs: readonly Expr[]): References {
   const chains: string[] = [];
   const sets: string[] = [];
+  const objects: string[] = [];
   for (const expr of exprs) {
     if (expr.type === "immediate" && !(expr.data instanceof Uint8Array)) {
       const chain = chainOf(expr.data);
       if (chain !== undefined) chains.push(chain);
     } else if ((expr.type === "lookup" || expr.type === "dynset") && !expr.set.startsWith(" ")) sets.push(expr.set);
-    else if (expr.type === "objref" && expr.setName !== undefined) sets.push(expr.setName);
+    else if (expr.type === "objref") {
+      const object = objectNamed(expr);
+      if (expr.setName !== undefined) sets.push(expr.setName);
+      if (object !== undefined) objects.push(object);
+    }
   }
-  return { chains, sets };
+  return { chains, sets, objects };
 }
 
 /** One step of an edit script, in the order of the desired list. */

@@ -64,7 +64,7 @@ export function neverMatches(family: Family, statement: Statement): string | und
   if (kind === "address" && "ct" in statement && statement.ct !== undefined) {
     return family === "netdev" ? `ct ${statement.ct}` : undefined;
   }
-  if (!("key" in statement)) return undefined;
+  if (!("key" in statement) || statement.key === undefined) return undefined;
   const names = statement.key.flatMap((field): readonly string[] =>
     typeof field === "string" ? [field] : field.field === "jhash" ? field.of : [],
   );

@@ -8,8 +8,10 @@ import { durationText } from "./actions.js";
 import { hooksOf, policyOf } from "./hooks-and-priorities.js";
 import { exampleOf, type FieldType } from "./field-types.js";
 import type { StatementOptions } from "./lowered.js";
+import { kindOfMap } from "./object-kinds.js";
+import { renderObject } from "./object-definitions.js";
 import { printKey, printPacked } from "./print-key.js";
-import { sizeFor } from "./schema.js";
+import { dataFields, hasTargets, sizeFor } from "./schema.js";
 import { printRule } from "./statements.js";
 import type { ChainSpec, SetSpec } from "./rule.js";
 
@@ -20,11 +22,18 @@ import type { ChainSpec, SetSpec } from "./rule.js";
 export function renderTable(
   { family, table }: TableRef,
   comment: string | undefined,
-  { sets, chains, verdicts, setSpec }: Pick<DesiredState, "sets" | "chains" | "verdicts" | "setSpec">,
+  {
+    sets,
+    chains,
+    objects,
+    verdicts,
+    setSpec,
+  }: Pick<DesiredState, "sets" | "chains" | "objects" | "verdicts" | "setSpec">,
 ): string {
   const name = `${family} ${table}`;
   const lines = [`add table ${name}`, `delete table ${name}`, `table ${name} {`];
   if (comment !== undefined) lines.push(`\tcomment "${comment}"`, "");
+  for (const object of objects.values()) lines.push(...renderObject(object, family), "");
   for (const elements of sets.values()) lines.push(...renderSet(elements, verdicts), "");
   for (const { spec } of chains.values()) lines.push(...renderChain(spec, { family, setSpec }), "");
   if (lines.at(-1) === "") lines.pop();
@@ -60,7 +69,10 @@ function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string
     .map(({ key, data }) => {
       const text = `${printKey(spec, key)}${printTimes(set, key)}`;
       if (spec.data === undefined) return text;
-      return `${text} : ${spec.data === "verdict" ? verdictText(verdicts.get(readU32(data, 0))) : printPacked(spec.data, data)}`;
+      const value = hasTargets(spec)
+        ? verdictText(verdicts.get(readU32(data, 0)))
+        : printPacked(dataFields(spec), data);
+      return `${text} : ${value}`;
     });
 }
 
@@ -84,14 +96,17 @@ function renderChain(chain: ChainSpec, options: StatementOptions): string[] {
   return [...lines, "\t}"];
 }
 
-/** Returns `typeof …` if one of the fields is an index, otherwise `type …`: nft refuses a plain mark in place of numgen. */
+/**
+ * Returns `typeof …` if one of the fields is an index, because nft refuses a plain mark in place of numgen. The same for `ct helper` and the like, which nft
+ * does not read after `type`. Otherwise `type …`.
+ */
 function printTypes(spec: SetSpec): string {
-  const data = spec.data === undefined || spec.data === "verdict" ? [] : spec.data;
-  const byExample = [...spec.key, ...data].includes("index");
+  const data = dataFields(spec);
+  const byExample = [...spec.key, ...data].includes("index") || kindOfMap(spec)?.startsWith("ct ") === true;
   const text = (fields: readonly FieldType[]): string =>
     fields.map((field) => (byExample ? exampleOf(field) : field)).join(" . ");
-  const value = spec.data === undefined ? "" : ` : ${spec.data === "verdict" ? "verdict" : text(spec.data)}`;
-  return `${byExample ? "typeof" : "type"} ${text(spec.key)}${value}`;
+  const value = spec.data === "verdict" ? "verdict" : (kindOfMap(spec) ?? text(data));
+  return `${byExample ? "typeof" : "type"} ${text(spec.key)}${value === "" ? "" : ` : ${value}`}`;
 }
 
 function printHook({ type, hook, priority, devices = [] }: BaseChain, family: Family): string {

@@ -92,6 +92,9 @@ export interface ChainSpec {
   readonly comment?: string;
 }
 
+export type { ObjectName, ObjectSpec } from "./object-kinds.js";
+export type { ObjectKind } from "./vocabulary.js";
+
 export interface SetSpec extends RecordOf<typeof SET> {
   /**
    * Deletes undesired elements that a read of the kernel finds (from an earlier run) only after a grace period. Use it if packets may still look them

@@ -5,7 +5,9 @@ import type { Expr, SetInfo } from "../../netlink/kernel.js";
 import { ceilPowerOfTwo } from "../elements/packed-map.js";
 import { bytesOf, FIELD_TYPES, type FieldType } from "./field-types.js";
 import { checkComment, checkName, commentOf, setUserdata } from "./names-and-comments.js";
+import { kindOfMap } from "./object-kinds.js";
 import type { SetSpec } from "./rule.js";
+import { OBJECT_TYPES } from "./vocabulary.js";
 
 /** NFT_REG32 registers hold 64 bytes; a key may take them all (NFT_DATA_VALUE_MAXLEN). */
 const MAX_KEY_BYTES = 64;
@@ -27,11 +29,23 @@ export interface RowShape {
   readonly lists: boolean;
 }
 
+/** The fields of a data map's values. Empty for sets, and for maps of verdicts or objects. */
+export function dataFields({ data }: Pick<SetSpec, "data">): readonly FieldType[] {
+  return Array.isArray(data) ? (data as readonly FieldType[]) : [];
+}
+
+/** Whether the elements lead to chains (a verdict map) or named objects. Their rows have a number of the registry (verdict-registry.ts). */
+export function hasTargets({ data }: Pick<SetSpec, "data">): boolean {
+  return data !== undefined && !Array.isArray(data);
+}
+
 /** Bytes of a row's key and data. In an interval set, a row is a range with its first and last value. */
-export function rowShape({ key, data = [], interval }: SetSpec): RowShape {
+export function rowShape(spec: SetSpec): RowShape {
+  const { key, interval } = spec;
   const keyLen = packedBytes(key) * (interval === true ? 2 : 1);
+  const dataLen = hasTargets(spec) ? 4 : packedBytes(dataFields(spec));
   const lists = key.at(-1) === "index" && interval !== true;
-  return { keyLen, dataLen: data === "verdict" ? 4 : packedBytes(data), lists };
+  return { keyLen, dataLen, lists };
 }
 
 /** How the kernel holds a row: as an element with a key, as one with both ends of a range, or as an element for each end (intervals.ts). */
@@ -64,7 +78,8 @@ export function checkSetSpec({ set, comment, key, data, interval, dynamic, size 
   checkName("set", set);
   checkComment(`set ${set}`, comment);
   if (key.length === 0) refuse("key is empty");
-  if (data?.length === 0) refuse("data is empty");
+  if (Array.isArray(data) && data.length === 0) refuse("data is empty");
+  if (dynamic === true && kindOfMap({ data }) !== undefined) refuse("packets cannot fill a map of objects");
   if (packedBytes(key) > MAX_KEY_BYTES) refuse(`the key exceeds ${MAX_KEY_BYTES} bytes`);
   // nft 1.0.6 crashes when it lists such a set.
   if (interval === true && key.some((field) => FIELD_TYPES[field].kind === "flags")) refuse("flags have no ranges");
@@ -103,7 +118,7 @@ export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
 
 function setFlags(spec: SetSpec): number {
   return (
-    (spec.data === undefined ? 0 : SetFlag.map) |
+    (spec.data === undefined ? 0 : kindOfMap(spec) === undefined ? SetFlag.map : SetFlag.object) |
     (spec.interval === true ? SetFlag.interval : 0) |
     (formOf(spec) === "ranges" ? SetFlag.concat : 0) |
     (spec.dynamic === true ? SetFlag.eval : 0) |
@@ -111,10 +126,13 @@ function setFlags(spec: SetSpec): number {
   );
 }
 
-function dataOf(spec: SetSpec): Pick<SetInfo, "dataType" | "dataLen"> {
+function dataOf(spec: SetSpec): Pick<SetInfo, "dataType" | "dataLen" | "objType"> {
   if (spec.data === undefined) return {};
   if (spec.data === "verdict") return { dataType: DATA_VERDICT };
-  return { dataType: typeId(spec.data), dataLen: packedBytes(spec.data) };
+  const kind = kindOfMap(spec);
+  if (kind !== undefined) return { objType: OBJECT_TYPES[kind] };
+  const fields = dataFields(spec);
+  return { dataType: typeId(fields), dataLen: packedBytes(fields) };
 }
 
 /**
@@ -139,7 +157,7 @@ export function serves(kernel: SetInfo, spec: SetSpec): boolean {
 
 /** Whether both have the same keys and data, and are filled in the same way. */
 export function sameKind(a: SetInfo, b: SetInfo): boolean {
-  return a.flags === b.flags && a.keyLen === b.keyLen && a.keyType === b.keyType && a.dataType === b.dataType;
+  return (["flags", "keyLen", "keyType", "dataType", "objType"] as const).every((field) => a[field] === b[field]);
 }
 
 /** By specification: the kernel's set that was found to serve it. Neither ever changes. */

@@ -18,12 +18,12 @@ import {
   optional,
   record,
   type Shape,
-  type ValueOf,
   text,
   value,
+  type ValueOf,
   variants,
 } from "../../base/shape.js";
-import { AddressType, CtState, TcpFlag } from "../../netlink/constants.js";
+import { AddressType, CtState, ObjectType, TcpFlag } from "../../netlink/constants.js";
 import { closest } from "../../base/closest.js";
 import {
   expectedValue,
@@ -252,6 +252,20 @@ export const MATCHES = {
   "reverse-path": { passed: flag },
 } as const satisfies Record<string, Fields>;
 
+/** NFT_OBJECT_* of the kinds of named objects, in nft's words. */
+export const OBJECT_TYPES = {
+  counter: ObjectType.counter,
+  quota: ObjectType.quota,
+  limit: ObjectType.limit,
+  "ct helper": ObjectType.ctHelper,
+  "ct timeout": ObjectType.ctTimeout,
+  "ct expectation": ObjectType.ctExpect,
+  synproxy: ObjectType.synproxy,
+  secmark: ObjectType.secmark,
+} as const;
+export type ObjectKind = keyof typeof OBJECT_TYPES;
+const objectKind = oneOf(...namesOf(OBJECT_TYPES));
+
 /** Actions of a rule, by `action`, except verdicts: the library writes these as text, the Table as objects. */
 export const ACTIONS = {
   counter: {},
@@ -285,6 +299,8 @@ export const ACTIONS = {
   connections: { count: positiveU32, over: optional(flag) },
   /** Writes a field of the packet or its connection. Constants may be any; other sources must have the field's type. */
   set: { field: oneOf<FieldName>(...settableFields()), value: dataSource },
+  /** Uses the named object `name`, or the one that a map of objects holds for the fields. Without an entry, the rule ends. */
+  object: { kind: objectKind, name: optional(name), key: optional(key), map: optional(name) },
   /** mark = (mark & ~mask) | value. mask defaults to all ones (a plain set); value 0 clears the masked bits. */
   "set-mark": { mask: optional(u32), value: numberSource },
   /** mark = mark ^ value. */
@@ -374,6 +390,16 @@ export const ACTIONS = {
 /** The type of one field of a key or of data. `integer` has no width of its own. */
 export const fieldType = oneOf<FieldType>(...namesOf(FIELD_TYPES).filter((type) => type !== "integer"));
 
+export type MapData = "verdict" | readonly ValueOf<typeof fieldType>[] | { readonly object: ObjectKind };
+/** The type of a map's values: a verdict, named objects of one kind, or a list of field types. */
+const data: Shape<MapData> = {
+  expected: '"verdict", { object: kind }, or a list of field types',
+  find(path, given) {
+    if (isObject(given)) return record({ object: objectKind }).find(path, given);
+    return either(this.expected, oneOf("verdict"), list(fieldType, 1)).find(path, given);
+  },
+};
+
 const COUNTERS = {
   /** Gets the data before and after, as views. Default: the count always carries over. */
   carries: optional(callback<(before: Uint8Array, after: Uint8Array) => boolean>()),
@@ -383,8 +409,8 @@ export const counters = record(COUNTERS);
 export const SET = {
   set: name,
   key: list(fieldType, 1),
-  /** Absent: a set. "verdict": a verdict map. Otherwise a data map. */
-  data: optional(either('"verdict", or a list of field types', oneOf("verdict"), list(fieldType, 1))),
+  /** Absent: a set. "verdict": a verdict map. { object: "counter" }: a map of named counters. Otherwise a data map. */
+  data: optional(data),
   /** Each key is a range, or a range of each field of a concatenation. */
   interval: optional(flag),
   /** Packets fill the set (`update`). The Table does not manage its elements and keeps them. */

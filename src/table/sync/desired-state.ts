@@ -10,14 +10,18 @@ import { TrackedIntervals } from "../elements/tracked-intervals.js";
 import { type DesiredChain, type PreparedRule, prepareRule } from "../rules/diff.js";
 import { hooksOf } from "../rules/hooks-and-priorities.js";
 import { versionOf } from "../rules/dependencies.js";
-import { checkSetSpec, rowShape } from "../rules/schema.js";
+import { checkSetSpec, hasTargets, rowShape } from "../rules/schema.js";
 import { checkComment, checkName } from "../rules/names-and-comments.js";
+import { objectKey, type ObjectName, type ObjectSpec } from "../rules/object-kinds.js";
+import { desiredObject, type DesiredObject } from "../rules/object-definitions.js";
 import type { ChainSpec, FaultyObject, SetSpec } from "../rules/rule.js";
-import { VerdictRegistry } from "../elements/verdict-registry.js";
+import { isObjectKey, VerdictRegistry } from "../elements/verdict-registry.js";
 
 export interface DirtyNames {
   readonly chains: Set<string>;
   readonly sets: Set<string>;
+  /** By key ("counter web"). Includes objects that elements began to use. */
+  readonly objects: Set<string>;
   /** Chains that elements began to use. */
   readonly newlyUsed: Set<string>;
 }
@@ -25,6 +29,8 @@ export interface DirtyNames {
 export class DesiredState implements ChangeGate {
   readonly chains = new Map<string, DesiredChain>();
   readonly sets = new Map<string, TrackedElements>();
+  /** By key ("counter web"). */
+  readonly objects = new Map<string, DesiredObject>();
   /** Removed sets that the kernel may still hold. Declaring such a set again restores its observed state. */
   readonly retired = new Map<string, TrackedElements>();
   readonly verdicts = new VerdictRegistry();
@@ -111,6 +117,19 @@ export class DesiredState implements ChangeGate {
     if (this.chains.delete(name)) this.#dirty.chains.add(name);
   }
 
+  object(spec: ObjectSpec): void {
+    this.checkChangeable();
+    const key = objectKey(spec);
+    this.objects.set(key, desiredObject(spec, this.ref.family));
+    this.#dirty.objects.add(key);
+  }
+
+  removeObject(object: ObjectName): void {
+    this.checkChangeable();
+    const key = objectKey(object);
+    if (this.objects.delete(key)) this.#dirty.objects.add(key);
+  }
+
   set(spec: KeptSpec): TrackedElements {
     this.checkChangeable();
     checkSetSpec(spec);
@@ -150,9 +169,10 @@ export class DesiredState implements ChangeGate {
     this.#dirty.sets.add(name);
   }
 
-  /** The kernel now holds the desired state of these chains and of all sets. Forgets everything that is neither desired nor in the kernel. */
-  forget(changed: Iterable<{ readonly name: string }>, { chains, sets }: KernelState): void {
-    for (const { name } of changed) if (!this.chains.has(name) && !chains.has(name)) this.verdicts.forget(name);
+  /** The kernel now holds the desired state of these chains and objects, and of all sets. Forgets everything that is neither desired nor in the kernel. */
+  forget(changed: Iterable<{ readonly name: string }>, { chains, sets, objects }: KernelState): void {
+    for (const { name } of changed)
+      if (![this.chains, chains, this.objects, objects].some((there) => there.has(name))) this.verdicts.forget(name);
     for (const name of this.retired.keys()) if (!sets.has(name)) this.retired.delete(name);
   }
 
@@ -163,7 +183,7 @@ export class DesiredState implements ChangeGate {
   takeDirty(): DirtyNames {
     this.#checkReshaped();
     const dirty = this.#dirty;
-    for (const chain of this.verdicts.takeNewlyUsed()) dirty.newlyUsed.add(chain);
+    for (const name of this.verdicts.takeNewlyUsed()) (isObjectKey(name) ? dirty.objects : dirty.newlyUsed).add(name);
     this.#checkReferences(dirty);
     this.#dirty = noNames();
     return dirty;
@@ -182,11 +202,10 @@ export class DesiredState implements ChangeGate {
     }
   }
 
-  /** Marks objects that have changed, or may have: the next transaction checks them. */
-  mark(chains: Iterable<string>, sets: Iterable<string>, newlyUsed: Iterable<string> = []): void {
-    for (const name of chains) this.#dirty.chains.add(name);
-    for (const name of sets) this.#dirty.sets.add(name);
-    for (const name of newlyUsed) this.#dirty.newlyUsed.add(name);
+  /** Marks what has changed, or may have: the next transaction checks it. */
+  mark(names: { readonly [Kind in keyof DirtyNames]?: Iterable<string> }): void {
+    for (const [kind, dirty] of Object.entries(this.#dirty) as [keyof DirtyNames, Set<string>][])
+      for (const name of names[kind] ?? []) dirty.add(name);
   }
 
   get dirtyChains(): ReadonlySet<string> {
@@ -195,22 +214,28 @@ export class DesiredState implements ChangeGate {
 
   #checkReferences(dirty: DirtyNames): void {
     const gone = [...dirty.chains, ...dirty.newlyUsed].filter((chain) => !this.chains.has(chain));
-    for (const chain of gone) {
-      const uses = this.verdicts.usesOf(chain);
-      const message = `chain ${chain} is not declared, but ${counted(uses, "desired element refers", "desired elements refer")} to it`;
-      if (uses > 0) throw this.#invalid({ kind: "chain", chain }, message);
+    const goneObjects = [...dirty.objects].filter((object) => !this.objects.has(object));
+    for (const name of [...gone, ...goneObjects]) {
+      const uses = this.verdicts.usesOf(name);
+      const [fault, what] = isObjectKey(name)
+        ? [{ kind: "object", object: name } as const, name]
+        : [{ kind: "chain", chain: name } as const, `chain ${name}`];
+      const message = `${what} is not declared, but ${counted(uses, "desired element refers", "desired elements refer")} to it`;
+      if (uses > 0) throw this.#invalid(fault, message);
     }
-    const ofAll = gone.length > 0 || [...dirty.sets].some((set) => !this.sets.has(set));
+    const ofAll = gone.length + goneObjects.length > 0 || [...dirty.sets].some((set) => !this.sets.has(set));
     for (const name of ofAll ? this.chains.keys() : dirty.chains) {
       for (const [ruleIndex, { refs }] of this.chains.get(name)?.rules.entries() ?? []) {
         const chain = refs.chains.find((to) => !this.chains.has(to));
         const set = refs.sets.find((other) => !this.sets.has(other));
-        if (chain === undefined && set === undefined) continue;
-        const message = `chain ${name}, rule ${ruleIndex}: ${chain ?? set} is not declared`;
+        const object = refs.objects.find((key) => !this.objects.has(key));
+        const missing = chain ?? set ?? object;
+        if (missing === undefined) continue;
+        const message = `chain ${name}, rule ${ruleIndex}: ${missing} is not declared`;
         // The last change is at fault.
         if (dirty.chains.has(name)) throw this.#invalid({ kind: "rule", chain: name, ruleIndex }, message);
         if (chain !== undefined) throw this.#invalid({ kind: "chain", chain }, message);
-        if (set !== undefined) throw this.#invalid({ kind: "set", set }, message);
+        throw this.#invalid(set === undefined ? { kind: "object", object } : { kind: "set", set }, message);
       }
     }
   }
@@ -221,7 +246,7 @@ export class DesiredState implements ChangeGate {
 }
 
 function noNames(): DirtyNames {
-  return { chains: new Set(), sets: new Set(), newlyUsed: new Set() };
+  return { chains: new Set(), sets: new Set(), objects: new Set(), newlyUsed: new Set() };
 }
 
 /** The parts of a set that rules depend on. */
@@ -236,7 +261,7 @@ function sameShape(a: SetSpec, b: SetSpec): boolean {
 function sameElements(a: SetSpec, b: SetSpec): boolean {
   return (
     isDeepStrictEqual(rowShape(a), rowShape(b)) &&
-    (a.data === "verdict") === (b.data === "verdict") &&
+    (hasTargets(a) || hasTargets(b) ? isDeepStrictEqual(a.data, b.data) : true) &&
     (a.interval === true) === (b.interval === true) &&
     (a.counters === undefined) === (b.counters === undefined)
   );

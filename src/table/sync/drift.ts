@@ -2,6 +2,7 @@
 import { TableFlag } from "../../netlink/constants.js";
 import type { InvalidationCause } from "./invalidations.js";
 import { editScript } from "../rules/diff.js";
+import { sameDefinition } from "../rules/object-definitions.js";
 import { sameKind } from "../rules/schema.js";
 import type { ElementDrift } from "../elements/tracked-elements.js";
 import { describeHook, policyOf } from "../rules/hooks-and-priorities.js";
@@ -49,7 +50,11 @@ export function structureChanges(before: KernelState, after: KernelState): strin
     ...nameChanges("set", before.sets, after.sets, (name, a, b) =>
       sameKind(a, b) ? [] : [`set ${name}: definition changed`],
     ),
-    ...nameChanges("", before.objects, after.objects, () => []).map((change) => change.trimStart()),
+    ...nameChanges("", before.objects, after.objects, (name, a, b) =>
+      a.kind === "object" && b.kind === "object" && !sameDefinition(b.data, a.data)
+        ? [`${name}: definition changed`]
+        : [],
+    ).map((change) => change.trimStart()),
   ];
 }
 

@@ -1,14 +1,14 @@
 /** The observed table: the kernel's state, the parts of it that are invalidated, and the reads that settle them. */
 import { TimeSlice } from "../../base/time-slice.js";
 import { SetFlag } from "../../netlink/constants.js";
-import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../netlink/kernel.js";
+import type { ElementBatch, Kernel, ObjectInfo, SetInfo, TableRef } from "../../netlink/kernel.js";
 import { Announcements, type Period } from "./announcements.js";
 import { believed, Invalidations, type InvalidationScope } from "./invalidations.js";
 import { driftOf, elementChanges, structureChanges } from "./drift.js";
 import type { ElementDrift, TrackedElements } from "../elements/tracked-elements.js";
 import { fateOf, type TableFacts } from "../quirks.js";
 import { needsHandles, type SetPlan } from "./plan.js";
-import { packedBytes, serves, typeId } from "../rules/schema.js";
+import { dataFields, hasTargets, packedBytes, serves, typeId } from "../rules/schema.js";
 import {
   dumpRules,
   dumpTable,
@@ -20,6 +20,7 @@ import {
 } from "./table-dump.js";
 import type { Drift, SetSpec } from "../rules/rule.js";
 import type { DesiredState } from "./desired-state.js";
+import type { Snapshot } from "./snapshot.js";
 
 export interface Reading {
   readonly reason: string;
@@ -46,6 +47,8 @@ export class ObservedTable {
   readonly announcements = new Announcements();
   /** Whether our socket should own the table. */
   own = false;
+  /** The named objects of a table that has to be deleted before ours can be created. */
+  former: ReadonlyMap<string, ObjectInfo> = new Map();
   /** The dynamic sets of a table that has to be deleted before ours can be created. */
   #filled: readonly SetInfo[] = [];
   #condemned = false;
@@ -155,6 +158,21 @@ export class ObservedTable {
     );
   }
 
+  /** Reads the counts of objects that are created again, and the handles of rules beside those that name something that goes. */
+  async readReplaced({ objects, chains }: Pick<Snapshot, "objects" | "chains">): Promise<void> {
+    for (const { name, fate, found } of objects) {
+      if (fate !== "recreate" || found?.kind !== "object") continue;
+      const now = await this.kernel.object(this.ref, found);
+      if (now !== undefined) this.state.objects.set(name, now);
+    }
+    for (const { name, going, desired } of chains) {
+      const kernel = this.state.chains.get(name);
+      const unknown = kernel?.rules.some(({ handle }) => handle === undefined) === true;
+      if (unknown && going !== undefined && desired !== undefined)
+        kernel.rules = await dumpRules(this.kernel, this.ref, name);
+    }
+  }
+
   /** Reads sets that were declared since the last read of the kernel. */
   async readUnknownSets(): Promise<void> {
     for (const name of [...this.desired.watched]) {
@@ -181,6 +199,7 @@ export class ObservedTable {
   #dump(picks: (set: string) => boolean): Promise<TableDump> {
     const { chains } = this.desired;
     return dumpTable(this.kernel, this.ref, this.announcements, {
+      hasObjects: this.desired.objects.size + this.state.objects.size > 0,
       likelyChains: new Set([...chains.keys(), ...this.state.chains.keys()]),
       wantsChain: (chain) => chains.has(chain),
       wantsElements: (info) => this.#counterpart(info) !== undefined && picks(info.set),
@@ -253,6 +272,7 @@ export class ObservedTable {
     // The other content of a table that has to be created again does not matter.
     const state = inTheWay ? { ...emptyState(), inTheWay } : dump.state;
     this.state = state;
+    this.former = inTheWay ? dump.state.objects : new Map();
     this.#filled = inTheWay ? [...dump.state.sets.values()].filter((info) => this.#isKept(info)) : [];
     // A set is read in slices, but many small sets would still block the event loop for long.
     const slice = new TimeSlice();
@@ -277,7 +297,8 @@ export class ObservedTable {
       if (!elements.known) this.desired.watched.add(name);
     }
     // Lets the next transaction compare everything, desired and observed.
-    for (const { chains, sets } of [this.desired, state]) this.desired.mark(chains.keys(), sets.keys());
+    for (const { chains, sets, objects } of [this.desired, state])
+      this.desired.mark({ chains: chains.keys(), sets: sets.keys(), objects: objects.keys() });
     const tableDeleted = before.table !== undefined && table === undefined;
     return believed(scope) ? driftOf(scope.causes, changes, tableDeleted) : undefined;
   }
@@ -312,7 +333,9 @@ function holdsSameElements(
   { flags, keyType, keyLen, dataType, dataLen }: SetInfo,
   { key, data, interval }: SetSpec,
 ): boolean {
-  const sameData = Array.isArray(data) ? dataType === typeId(data) && dataLen === packedBytes(data) : !dataType;
+  const fields = dataFields({ data });
+  const sameData = fields.length > 0 ? dataType === typeId(fields) && dataLen === packedBytes(fields) : !dataType;
+  if (hasTargets({ data })) return false;
   const sameRanges = ((flags & SetFlag.interval) !== 0) === (interval === true);
   return keyType === typeId(key) && keyLen === packedBytes(key) && sameData && sameRanges;
 }

@@ -10,6 +10,7 @@ import { CATCH_ALL } from "../elements/rows.js";
 import { durationText } from "../rules/actions.js";
 import { catchAllIn, rangeRows } from "../rules/intervals.js";
 import { commentOf } from "../rules/names-and-comments.js";
+import { keyOfType } from "../rules/object-kinds.js";
 import { renderTable } from "../rules/print.js";
 import { printKey, printPacked } from "../rules/print-key.js";
 import type { FieldType, SetSpec } from "../rules/rule.js";
@@ -68,31 +69,27 @@ function commandOf(
       if (spec === undefined) return undefined;
       return command(`element ${place} ${op.set} { ${elementsText(op.elements, spec).join(", ")} }`);
     }
-    case "object":
-      return command(`${OBJECTS[op.objType] ?? `object-${op.objType}`} ${place} ${op.object}`);
+    case "object": {
+      const key = keyOfType(op.objType, op.object);
+      const object = desired.objects.get(key);
+      if (op.op === "add" && object !== undefined)
+        return declaration(op, { objects: new Map([[key, { ...object, data: op.data }]]) });
+      return command(`${key.slice(0, -op.object.length)}${place} ${op.object}`);
+    }
     case "flowtable":
       return command(`flowtable ${place} ${op.flowtable}`);
   }
 }
 
-/** NFT_OBJECT_* in nft's words. */
-const OBJECTS: Readonly<Record<number, string>> = {
-  1: "counter",
-  2: "quota",
-  3: "ct helper",
-  4: "limit",
-  7: "ct timeout",
-  8: "secmark",
-  9: "ct expectation",
-  10: "synproxy",
-};
-
-type Part = Partial<Pick<DesiredState, "chains" | "sets">> & { readonly comment?: string | undefined };
+type Part = Partial<Pick<DesiredState, "chains" | "sets" | "objects">> & { readonly comment?: string | undefined };
 
 /** A block that adds one object. nft adds what it lacks. */
-function declaration(ref: TableRef, { comment, chains = new Map(), sets = new Map() }: Part): string {
+function declaration(
+  ref: TableRef,
+  { comment, chains = new Map(), sets = new Map(), objects = new Map() }: Part,
+): string {
   const none = { verdicts: new VerdictRegistry(), setSpec: () => undefined };
-  const text = renderTable({ family: ref.family, table: ref.table }, comment, { chains, sets, ...none });
+  const text = renderTable({ family: ref.family, table: ref.table }, comment, { chains, sets, objects, ...none });
   // Without the lines that delete the table.
   return text.slice(text.indexOf("\ntable ") + 1);
 }
@@ -103,6 +100,7 @@ function elementsText(elements: ElementBatch, spec: SetSpec): string[] {
   const { stride, data, timeout, expiration } = batchLayout(batch);
   const { bytes } = batch;
   const comments = commentsIn(batch);
+  const objects = new Map(batch.extras?.map(({ record, object }) => [record, object]));
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   return Array.from({ length: batch.count }, (_, record) => {
     const at = record * stride;
@@ -110,7 +108,8 @@ function elementsText(elements: ElementBatch, spec: SetSpec): string[] {
     const value = bytes.subarray(at + data, at + data + batch.dataLen);
     const key = printKey(spec, record === catchAll ? CATCH_ALL : bytes.subarray(at, at + batch.keyLen));
     const note = timesText(number(timeout), number(expiration)) + commentText(comments.get(record));
-    return key + note + (data < 0 ? "" : dataText(value, batch, spec));
+    const object = objects.get(record);
+    return key + note + (object === undefined ? (data < 0 ? "" : dataText(value, batch, spec)) : ` : "${object}"`);
   });
 }
 

@@ -4,8 +4,8 @@
  * The kernel always accepts this order:
  *
  * 1. Delete the objects that refer to others (rules, elements).
- * 2. Delete the objects that they referred to (sets, chains).
- * 3. Add the objects to refer to (chains, sets).
+ * 2. Delete the objects that they referred to (sets, named objects, chains).
+ * 3. Add the objects to refer to (chains, named objects, sets).
  * 4. Add the objects that refer to them (rules, elements). Rules come while new maps are empty: for each new rule with a map, the kernel checks all its
  *    elements.
  *
@@ -13,11 +13,12 @@
  * data of an element is replaced.
  */
 import { DATA_VERDICT, SetFlag } from "../../netlink/constants.js";
-import type { ElementBatch, Op, SetInfo, TableRef } from "../../netlink/kernel.js";
+import type { ElementBatch, ObjectInfo, Op, SetInfo, TableRef } from "../../netlink/kernel.js";
 import { sameExprs } from "../../netlink/normalize.js";
 import { type ComparableRule, type DesiredChain, type Edit, editScript, type PreparedRule } from "../rules/diff.js";
 import type { Packing } from "../elements/packing.js";
 import { catchAllIn, withCatchAll } from "../rules/intervals.js";
+import { type DesiredObject, type ObjectFate, withUse } from "../rules/object-definitions.js";
 import { describeHook, policyOf } from "../rules/hooks-and-priorities.js";
 import type { PackedChange } from "../elements/batch-writer.js";
 import { fateOf, OWNED } from "../quirks.js";
@@ -56,14 +57,26 @@ export interface SetPlan {
   readonly change?: PackedChange;
 }
 
+/** A change of a named object, or the removal of another program's flowtable. */
+export interface ObjectPlan {
+  /** Its key ("counter web"). */
+  readonly name: string;
+  readonly fate: Exclude<ObjectFate, "keep">;
+  readonly found: ObjectInfo | undefined;
+  readonly desired: DesiredObject | undefined;
+}
+
 export interface Names {
   readonly chains: ReadonlySet<string>;
   readonly sets: ReadonlySet<string>;
+  readonly objects: ReadonlySet<string>;
 }
 
 /** Whether one of the rules names one of the objects. */
-export function namesAny(rules: readonly ComparableRule[], { chains, sets }: Names): boolean {
-  return rules.some(({ refs }) => refs.sets.some((set) => sets.has(set)) || refs.chains.some((to) => chains.has(to)));
+export function namesAny(rules: readonly ComparableRule[], names: Names): boolean {
+  return rules.some(({ refs }) =>
+    (["chains", "sets", "objects"] as const).some((kind) => refs[kind].some((name) => names[kind].has(name))),
+  );
 }
 
 export interface PlanInput {
@@ -75,6 +88,9 @@ export interface PlanInput {
   readonly state: KernelState;
   readonly chains: readonly ChainPlan[];
   readonly sets: readonly SetPlan[];
+  readonly objects: readonly ObjectPlan[];
+  /** By key: the objects of a table that is deleted first. Those that replace them continue their counts. */
+  readonly former: ReadonlyMap<string, ObjectInfo>;
   /** Whether to empty verdict maps before deleting them (quirks.ts). */
   readonly flushMaps: boolean;
   /** Whether to delete elements of sets with timeouts even if they may not exist: the kernel may have ended them. */
@@ -98,6 +114,7 @@ const PHASES = [
   "removeObjects",
   "removeChains",
   "addChains",
+  "addObjects",
   "addSets",
   "addRules",
   "addElements",
@@ -226,12 +243,33 @@ function pushTable({ ref, comment, own, portId, state }: Omit<PlanInput, "chains
   });
 }
 
-/** Named objects and flowtables are never desired. They are deleted after everything that refers to them. */
-export function planObjects(ref: TableRef, { objects }: KernelState, plan: Plan): void {
-  for (const [name, found] of objects) {
-    const origin: Origin = { kind: "object", object: found.kind === "object" ? found.object : found.flowtable };
-    plan.push("removeObjects", ref, { op: "delete", ...found }, origin);
-    plan.onCommit(() => void objects.delete(name));
+/**
+ * Objects are deleted after everything that refers to them, and added before it. Flowtables are never desired.
+ * @param rest false: only create new objects, for chains that go ahead.
+ */
+export function planObjects(
+  { ref, state, objects, former }: Pick<PlanInput, "ref" | "state" | "objects" | "former">,
+  rest: boolean,
+  plan: Plan,
+): void {
+  for (const { name, fate, found, desired } of objects) {
+    if (fate === "create" ? state.objects.has(name) : !rest) continue;
+    const object = found?.kind === "flowtable" ? found.flowtable : (found?.object ?? desired?.object);
+    const origin: Origin = { kind: "object", object };
+    if (found !== undefined && fate !== "update") {
+      const which =
+        found.kind === "flowtable"
+          ? found
+          : ({ kind: "object", object: found.object, objType: found.objType } as const);
+      plan.push("removeObjects", ref, { op: "delete", ...which }, origin);
+      plan.onCommit(() => void state.objects.delete(name));
+    }
+    if (desired === undefined) continue;
+    const { spec, objType } = desired;
+    const definition = { kind: "object", object: desired.object, objType, ...userdataOf(spec.comment) } as const;
+    const data = fate === "update" ? desired.data : withUse(desired.data, state.objects.get(name) ?? former.get(name));
+    plan.push("addObjects", ref, { op: "add", ...definition, data }, origin);
+    plan.onCommit(() => void state.objects.set(name, { ...definition, data: desired.data, handle: 0n, use: 0 }));
   }
 }
 

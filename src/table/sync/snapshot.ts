@@ -2,16 +2,18 @@
 import type { SetInfo } from "../../netlink/kernel.js";
 import type { TrackedElements } from "../elements/tracked-elements.js";
 import type { References } from "../rules/diff.js";
-import { fitsSize, formOf, serves, setInfo, sizeFor } from "../rules/schema.js";
+import { objectFate } from "../rules/object-definitions.js";
+import { fitsSize, formOf, hasTargets, serves, setInfo, sizeFor } from "../rules/schema.js";
 import type { SetSpec } from "../rules/rule.js";
 import type { DesiredState, DirtyNames } from "./desired-state.js";
-import { type ChainPlan, chainServes, type Names, namesAny, type SetPlan } from "./plan.js";
+import { type ChainPlan, chainServes, type Names, namesAny, type ObjectPlan, type SetPlan } from "./plan.js";
 import { type KernelState, packetsComeBy } from "./table-dump.js";
 
 export interface Snapshot {
   readonly dirty: DirtyNames;
   readonly chains: readonly ChainPlan[];
   readonly sets: readonly SetPlan[];
+  readonly objects: readonly ObjectPlan[];
   /** Sets whose elements go ahead of the main transaction (make-before-break.ts). */
   readonly ahead: ReadonlySet<string>;
   /** Objects that are deleted, even if they are created again. Rules that name them must come in the same transaction. */
@@ -58,28 +60,41 @@ export function takeSnapshot(
     if (chain === undefined) unused.add(name);
     else if (!chainServes(kernel, chain)) replaced.add(name);
   }
-  const remade = mapsThatName(replaced, moment);
+  const objects = objectPlans(moment);
+  const goingObjects = new Set(
+    objects.flatMap(({ name, fate }) => (fate === "delete" || fate === "recreate" ? name : [])),
+  );
+  const recreated = objects.flatMap(({ name, fate }) => (fate === "recreate" ? name : []));
+  const remade = mapsThatName(new Set([...replaced, ...recreated]), moment);
   const fates = setFates(remade, moment);
   // Elements may refer to chains without a hook.
   const idle = new Set([...unused].filter((name) => state.chains.get(name)?.base === undefined));
   const left =
-    keepInherited && packetsComeBy(state) && state.objects.size === 0 ? withAction(fates, "delete") : new Set<string>();
-  const inherited = { sets: left, chains: left.size > 0 ? idle : new Set<string>() };
+    keepInherited && packetsComeBy(state) && goingObjects.size === 0 ? withAction(fates, "delete") : new Set<string>();
+  const inherited = { sets: left, chains: left.size > 0 ? idle : new Set<string>(), objects: new Set<string>() };
   for (const name of inherited.sets) fates.delete(name);
-  const held = chainsInGrace(fates, idle, moment);
+  const held = chainsInGrace(fates, goingObjects, idle, moment);
   for (const name of held) dirty.chains.delete(name);
   // The next snapshot checks them again, even if this one fails.
-  desired.mark(held, []);
+  desired.mark({ chains: held });
   const stay = new Set([...held, ...inherited.chains]);
   const goingChains = new Set([...replaced, ...[...unused].filter((name) => !stay.has(name))]);
-  undeferElements(goingChains, desired);
+  undeferElements(new Set([...goingChains, ...goingObjects]), desired);
   const changed = [...fates].filter(
     ([name]) => dirty.sets.has(name) || remade.has(name) || desired.sets.get(name)?.dirty === true,
   );
   const ahead = setsAhead(changed, moment, pieceElements);
   const sets = changed.map(([name, action]) => planSet(name, action, desired));
-  const going = { chains: goingChains, sets: withAction(changed, "recreate") };
-  return { dirty, chains: planChains(going, inherited, moment), sets, ahead, going, inherited };
+  const going = { chains: goingChains, sets: withAction(changed, "recreate"), objects: goingObjects };
+  return { dirty, chains: planChains(going, inherited, moment), sets, objects, ahead, going, inherited };
+}
+
+function objectPlans({ desired, state, dirty }: Moment): ObjectPlan[] {
+  return [...dirty.objects].flatMap((name) => {
+    const [found, wanted] = [state.objects.get(name), desired.objects.get(name)];
+    const fate = objectFate(found, wanted);
+    return fate === "keep" ? [] : { name, fate, found, desired: wanted };
+  });
 }
 
 function withAction(fates: Iterable<readonly [string, Action]>, ...actions: readonly Action[]): Set<string> {
@@ -112,19 +127,24 @@ function perRow(spec: SetSpec): number {
  * Returns the undesired idle chains that stay with their rules. Elements in their grace period refer to them, directly or through other chains.
  * Chains whose rules need an object that is deleted are excluded.
  */
-function chainsInGrace(fates: Fates, idle: ReadonlySet<string>, { desired, state }: Moment): Set<string> {
+function chainsInGrace(
+  fates: Fates,
+  goingObjects: ReadonlySet<string>,
+  idle: ReadonlySet<string>,
+  { desired, state }: Moment,
+): Set<string> {
   const held = new Set<string>();
   if (idle.size === 0) return held;
   for (const elements of desired.sets.values()) {
     if (elements.spec.data !== "verdict") continue;
-    for (const chain of elements.deferredChains()) if (idle.has(chain)) held.add(chain);
+    for (const chain of elements.deferredTargets()) if (idle.has(chain)) held.add(chain);
   }
   const refs = (name: string): readonly References[] => state.chains.get(name)?.rules.map((rule) => rule.refs) ?? [];
   for (const name of held) for (const { chains } of refs(name)) for (const to of chains) if (idle.has(to)) held.add(to);
   const goingSets = withAction(fates, "delete", "recreate");
   const leads = (to: string): boolean => held.has(to) || (desired.chains.has(to) && state.chains.has(to));
-  const works = ({ chains, sets }: References): boolean =>
-    chains.every(leads) && !sets.some((set) => goingSets.has(set));
+  const works = ({ chains, sets, objects }: References): boolean =>
+    chains.every(leads) && !sets.some((set) => goingSets.has(set)) && !objects.some((key) => goingObjects.has(key));
   for (let before = -1; before !== held.size;) {
     before = held.size;
     for (const name of held) if (!refs(name).every(works)) held.delete(name);
@@ -132,21 +152,21 @@ function chainsInGrace(fates: Fates, idle: ReadonlySet<string>, { desired, state
   return held;
 }
 
-/** An element in its grace period must not keep a chain busy that is deleted now. */
+/** An element in its grace period must not keep a chain or object busy that is deleted now. */
 function undeferElements(going: ReadonlySet<string>, { sets, watched }: DesiredState): void {
   if (going.size === 0) return;
   for (const name of watched) {
     const elements = sets.get(name);
-    if (elements?.spec.data === "verdict") elements.undeferChains(going);
+    if (elements !== undefined && hasTargets(elements.spec)) elements.undeferTargets(going);
   }
 }
 
-/** Returns the verdict maps with elements that go to a chain that is created again: the maps are created again with it. */
-function mapsThatName(chains: ReadonlySet<string>, { desired, state }: Moment): Set<string> {
+/** Returns the maps with elements that lead to a chain or object that is created again: the maps are created again with it. */
+function mapsThatName(targets: ReadonlySet<string>, { desired, state }: Moment): Set<string> {
   const names = new Set<string>();
-  if (chains.size === 0) return names;
+  if (targets.size === 0) return names;
   for (const [name, elements] of desired.sets) {
-    if (elements.spec.data === "verdict" && state.sets.has(name) && elements.leadsTo(chains)) names.add(name);
+    if (hasTargets(elements.spec) && state.sets.has(name) && elements.leadsTo(targets)) names.add(name);
   }
   return names;
 }
@@ -178,8 +198,8 @@ function setsAhead(
   if (state.inTheWay) return new Set();
   const candidates = changed.flatMap(([name, action]) => {
     const elements = desired.sets.get(name);
-    const { data, interval, dynamic } = elements?.spec ?? {};
-    if (elements === undefined || data === "verdict" || interval === true || dynamic === true) return [];
+    const { interval, dynamic } = elements?.spec ?? {};
+    if (elements === undefined || hasTargets(elements.spec) || interval === true || dynamic === true) return [];
     if (action === "keep" && !elements.dirty) return [];
     return { name, action, additions: action === "keep" ? elements.pendingAdds : elements.size };
   });
@@ -196,7 +216,7 @@ function setsAhead(
 /** Plans the changed chains, and chains whose rules name a set or chain that is created again. Inherited chains among them are emptied. */
 function planChains(going: Names, inherited: Names, { desired, state, dirty }: Moment): ChainPlan[] {
   const rebuilt = new Set<string>();
-  if (going.sets.size + going.chains.size > 0) {
+  if (going.sets.size + going.chains.size + going.objects.size > 0) {
     for (const [name, { rules }] of state.chains) if (namesAny(rules, going)) rebuilt.add(name);
   }
   const changed = [...dirty.chains].filter((name) => !inherited.chains.has(name));

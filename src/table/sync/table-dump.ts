@@ -17,6 +17,7 @@ import type { TableFacts } from "../quirks.js";
 import type { Announcements } from "./announcements.js";
 import { anonymousContent, type ComparableRule, comparableRule, referencesOf } from "../rules/diff.js";
 import { commentOf } from "../rules/names-and-comments.js";
+import { keyOfFound } from "../rules/object-kinds.js";
 
 /** The known state of our table in the kernel. */
 export interface KernelState {
@@ -28,7 +29,7 @@ export interface KernelState {
   readonly chains: Map<string, KernelChain>;
   /** Named sets only: anonymous sets are part of their rules. `count` is the number of elements at the read, if the kernel reports it. */
   readonly sets: Map<string, SetInfo & Pick<SetDump, "count">>;
-  /** Named objects and flowtables, by kind and name ("object a"). */
+  /** Named objects and flowtables, by key ("counter web", "flowtable f"). */
   readonly objects: Map<string, ObjectInfo>;
   /** Sets with elements that a specification cannot express. They are created again. */
   readonly unusable: Set<string>;
@@ -86,6 +87,8 @@ interface DumpOptions {
   readonly wantsElements: (set: SetDump) => boolean;
   /** Chains that probably exist. If there are no others, the cost of reading does not grow with the chains of other tables. */
   readonly likelyChains?: Iterable<string>;
+  /** Whether the table probably has named objects. They are read first then, so that the number of chains is known. */
+  readonly hasObjects?: boolean;
 }
 
 /** @param announcements tell whether the table changed meanwhile. If they cannot, every change of the ruleset counts as one. */
@@ -139,12 +142,11 @@ async function readOnce(
   state.table = { flags: table.flags, owner: table.owner, comment };
   const sets = await kernel.sets(ref);
   const named = sets.filter((set) => (set.flags & SetFlag.anonymous) === 0);
-  const others = table.use - named.length;
+  let found = options.hasObjects === true ? await kernel.objects(ref) : [];
+  const others = table.use - named.length - found.length;
   const chains = await readChains(kernel, ref, others, options.likelyChains);
-  if (chains.length < others) {
-    for (const found of await kernel.objects(ref))
-      state.objects.set(`${found.kind} ${found.kind === "object" ? found.object : found.flowtable}`, found);
-  }
+  if (chains.length < others && options.hasObjects !== true) found = await kernel.objects(ref);
+  for (const object of found) state.objects.set(keyOfFound(object), object);
   const rules = await kernel.rules(ref);
   const wanted = rules.filter((rule) => options.wantsChain(rule.chain));
   const anonymous = await readAnonymous(kernel, ref, wanted, sets);
@@ -211,14 +213,17 @@ function withBound(
   if (inside.length === 0) return rule;
   const reached = new Set(inside);
   const sets = new Set(rule.refs.sets);
+  const objects = new Set(rule.refs.objects);
   for (const chain of reached) {
     for (const { exprs } of bound.has(chain) ? (rulesOf.get(chain) ?? []) : []) {
       const refs = referencesOf(exprs);
       for (const to of refs.chains) reached.add(to);
       for (const set of refs.sets) sets.add(set);
+      for (const object of refs.objects) objects.add(object);
     }
   }
-  return { ...rule, refs: { chains: [...new Set([...rule.refs.chains, ...reached])], sets: [...sets] } };
+  const refs = { chains: [...new Set([...rule.refs.chains, ...reached])], sets: [...sets], objects: [...objects] };
+  return { ...rule, refs };
 }
 
 function toKernelRule({ handle, exprs, userdata }: RuleInfo, anonymous: ReadonlyMap<string, string>): KernelRule {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { NfProto, ObjectType, QuotaFlag, SetFlag } from "../../../src/netlink/constants.js";
-import type { NamedObject, ObjectData, ObjectRef, Op } from "../../../src/netlink/kernel.js";
+import type { ObjectDump, ObjectData, ObjectRef, Op } from "../../../src/netlink/kernel.js";
 import {
   addressSet,
   daddr,
@@ -118,7 +118,7 @@ function kindCase([data, dumped = data]: (typeof kinds)[number]): Case {
     given: [newTable()],
     when: [{ ...newObject("o", data), userdata: Uint8Array.of(0, 2, 0x78, 0) } as Op],
     then: async ({ kernel }) => {
-      const [{ handle, ...found }] = (await kernel.objects(T)) as NamedObject[];
+      const [{ handle, ...found }] = (await kernel.objects(T)) as ObjectDump[];
       expect(handle).toBeGreaterThan(0n);
       const objType = typeOf(data);
       expect(found).toEqual({

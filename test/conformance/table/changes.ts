@@ -179,7 +179,7 @@ export function recreating(kernel: () => Kernel): void {
     await table.apply();
     const timed = table.set({ set: "s", key: ["ipv4_addr"], timeoutMs: 0 });
     expect(timed.has(ip("1.2.3.4"))).toBe(true);
-    expect(operations(await table.apply())).toBe("rule +2 -2 set +1 -1 element +1");
+    expect(operations(await table.apply())).toBe("rule +1 -1 set +1 -1 element +1");
     expect((await table.apply()).transactions).toBe(0);
     const wider = table.set({ set: "s", key: ["ipv4_addr", "inet_service"] });
     expect(wider.size).toBe(0);

@@ -158,7 +158,12 @@ function putRandom(dice: Dice, index: number, set: AnySet, key: unknown): void {
   // `get` of a map returns no comment.
   const options =
     dice.chance(30) && !(key === "*" && data !== undefined) ? [{ comment: `number ${dice.below(3)}` }] : [];
-  const value = data === "verdict" ? dice.pick(["accept", "drop"]) : data?.[0] === "mark" ? dice.below(5) : "192.0.2.1";
+  const value =
+    data === "verdict"
+      ? dice.pick(["accept", "drop"])
+      : Array.isArray(data) && data[0] === "mark"
+        ? dice.below(5)
+        : "192.0.2.1";
   try {
     set.put(plain, ...(data === undefined ? [] : [value]), ...options);
   } catch (error) {

@@ -1,7 +1,7 @@
 import { Refusal } from "../state.js";
 import type { Transaction } from "../transaction.js";
 import type { Op } from "../../../netlink/kernel.js";
-import { findTable, unlessAbsent } from "./find.js";
+import { findTable } from "./find.js";
 
 type FlowtableOp = Extract<Op, { kind: "flowtable" }>;
 
@@ -28,9 +28,7 @@ export function addFlowtable(tx: Transaction, op: FlowtableOp): void {
 
 /** nf_tables_delflowtable, and nft_delflowtable_hook if it names devices. */
 export function deleteFlowtable(tx: Transaction, op: FlowtableOp): void {
-  const table = unlessAbsent(op.op === "destroy", () => findTable(tx, op));
-  if (table === undefined) return;
-  const before = table.flowtables.get(op.flowtable);
+  const before = findTable(tx, op).flowtables.get(op.flowtable);
   if (before === undefined) {
     if (op.op === "destroy") return;
     throw new Refusal("ENOENT");

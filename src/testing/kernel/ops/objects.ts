@@ -55,16 +55,21 @@ function updateObject(tx: Transaction, table: TableState, found: ObjectState, da
 
 /** nf_tables_delobj */
 export function deleteObject(tx: Transaction, op: Exclude<ObjectOp, NewObjectOp>): void {
-  const table = unlessAbsent(op.op === "destroy", () => findTable(tx, op));
-  const found = table && unlessAbsent(op.op === "destroy", () => findObject(table, op.objType, op.object));
-  if (table === undefined || found === undefined) return;
+  const table = findTable(tx, op);
+  const found = unlessAbsent(op.op === "destroy", () => findObject(table, op.objType, op.object));
+  if (found === undefined) return;
   if (found.references > 0) throw new Refusal("EBUSY");
-  const id = `${op.objType} ${op.object}`;
+  removeObject(tx, table, found);
+}
+
+/** nft_delobj */
+export function removeObject(tx: Transaction, table: TableState, object: ObjectState): void {
+  const id = `${object.objType} ${object.name}`;
   tx.change(
     () => table.objects.delete(id),
-    () => table.objects.set(id, found),
+    () => table.objects.set(id, object),
   );
-  tx.note("delete", "object", table, op.object, found.handle);
+  tx.note("delete", "object", table, object.name, object.handle);
 }
 
 /** An object's `init`, with the defaults that its dump has. */

@@ -4,6 +4,7 @@ import type { Transaction } from "../transaction.js";
 import type { Op } from "../../../netlink/kernel.js";
 import { deleteChainRules, removeChain } from "./chains.js";
 import { checkUserdata, findTable, unlessAbsent } from "./find.js";
+import { removeObject } from "./objects.js";
 import { removeSet } from "./sets.js";
 
 type TableOp = Extract<Op, { kind: "table" }>;
@@ -65,6 +66,7 @@ export function deleteTable(tx: Transaction, op: TableOp): void {
   if (op.handle !== undefined && op.handle !== table.handle) throw new Refusal("ENOENT");
   for (const chain of byAge(table.chains)) deleteChainRules(tx, table, chain);
   for (const set of byAge(table.sets)) removeSet(tx, table, set);
+  for (const object of byAge(table.objects)) removeObject(tx, table, object);
   for (const chain of byAge(table.chains)) removeChain(tx, table, chain);
   const { tables } = tx.namespace;
   const id = tableId(op);
