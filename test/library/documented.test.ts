@@ -20,11 +20,13 @@ afterAll(async () => {
   rmSync(project, { recursive: true, force: true });
 });
 
-test.each(documented())("$section", async ({ section, program }) => {
+test.each(documented())("$section", async ({ program }) => {
   const file = path.join(project, "program.mts");
   writeFileSync(file, program);
   const output = await namespace.mustRun([process.execPath, file]);
   // A comment after `console.log` says what it prints, up to a colon.
-  const printed = [...program.matchAll(/^console\.log.*?; \/\/ (.*?)(?:: (?=[a-z]).*)?$/gm)].map(([, text]) => `${text}\n`);
+  const printed = [...program.matchAll(/^console\.log.*?; \/\/ (.*?)(?:: (?=[a-z]).*)?$/gm)].map(
+    ([, text]) => `${text}\n`,
+  );
   expect(output).toBe(printed.join(""));
 });

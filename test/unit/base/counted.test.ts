@@ -29,6 +29,10 @@ const OTHERS = [
   "${share} entries",
   "two ${protocol}",
   "records of ${stride} bytes",
+  // nft's own words.
+  "packets ${packets} bytes ${bytes}",
+  " used ${consumed} bytes",
+  "${spec.bytes} bytes",
   "=== 1 ? ",
   '${name("nodePortAddresses")}',
 ];
