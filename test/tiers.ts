@@ -37,7 +37,12 @@ export const tiers: readonly Tier[] = [
     alone: true,
   },
   { name: "rollback", what: "upgrade from older versions, rollback to them", runs: "in-namespaces", apart: true },
-  { name: "package", what: "npm pack, installed and run in a clean root, in Bun and in Deno", runs: "in-namespaces", apart: true },
+  {
+    name: "package",
+    what: "npm pack, installed and run in a clean root, in Bun and in Deno",
+    runs: "in-namespaces",
+    apart: true,
+  },
   { name: "kube-proxy", what: "together with kube-proxy itself ($KUBE_PROXY)", runs: "in-namespaces", apart: true },
 ];
 
