@@ -90,7 +90,7 @@ const KNOWN: readonly KnownDifference[] = [
     reason: "nft takes one of several protocols for the only one",
   },
   {
-    text: /(iiftype|nfproto|protocol|ether type|vlan type) \d/,
+    text: /iiftype (?!ether\b)\w|(nfproto|protocol|ether type|vlan type) \d/,
     why: /unknown vs|ambiguous/,
     reason: "after a comparison with a number that nft does not know, it takes no fields of what is inside",
   },

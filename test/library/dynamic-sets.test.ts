@@ -137,8 +137,12 @@ describe("a set that packets fill", () => {
   });
 });
 
-test("with another timeout or size, a set keeps its elements, and other rules keep their counters", async () => {
-  const started = (options: { readonly timeoutMs: number; readonly size: number }): Table => {
+test("with another timeout, size or comment, a set keeps its elements, and other rules keep their counters", async () => {
+  const started = (options: {
+    readonly timeoutMs: number;
+    readonly size: number;
+    readonly comment?: string;
+  }): Table => {
     const table = new Table(kernel, { family: "ip", name: "filled" });
     table.set({ set: "seen", key: ["ipv4_addr"], dynamic: true, ...options });
     table.chain({
@@ -160,11 +164,13 @@ test("with another timeout or size, a set keeps its elements, and other rules ke
   for (const options of [
     { timeoutMs: 300_000, size: 100 },
     { timeoutMs: 300_000, size: 200 },
+    { timeoutMs: 300_000, size: 200, comment: "who was here" },
   ]) {
     const { operations } = await started(options).apply();
     expect(operations).toMatchObject({ set: { add: 1, delete: 1 }, rule: { add: 1, delete: 1 } });
     expect(await counters()).toEqual(["packets 3", "packets 3"]);
     const listed = await namespace.mustRun(["nft", "list", "set", "ip", "filled", "seen"]);
+    if ("comment" in options) expect(listed).toContain(options.comment);
     expect(listed).toMatch(/127\.0\.0\.7 .*expires 9m5\ds/);
   }
   // Too small for its elements: they go.

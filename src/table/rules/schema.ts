@@ -137,7 +137,7 @@ function dataOf(spec: SetSpec): Pick<SetInfo, "dataType" | "dataLen" | "objType"
 
 /**
  * Whether the kernel's set can be kept. `fitsSize` checks the bound. The kernel cannot change a comment, so a set with another comment is created
- * again. A dynamic set is kept, because it would lose its elements.
+ * again.
  */
 export function serves(kernel: SetInfo, spec: SetSpec): boolean {
   // Asked for the same pair at every change of the set's elements.
@@ -150,7 +150,7 @@ export function serves(kernel: SetInfo, spec: SetSpec): boolean {
     timeouts <= TIMEOUT_SLACK_MS &&
     timeouts >= -TIMEOUT_SLACK_MS &&
     sameExprs(kernel.exprs ?? [], desired.exprs ?? []) &&
-    (spec.dynamic === true || commentOf(kernel.userdata, "set") === spec.comment);
+    commentOf(kernel.userdata, "set") === spec.comment;
   if (answer) servedBy.set(spec, kernel);
   return answer;
 }

@@ -203,7 +203,8 @@ describe("set specifications", () => {
     expect(serves(kernel, { ...endpoints, comment: "x" })).toBe(false);
     expect(serves({ ...kernel, timeout: 5000n }, endpoints)).toBe(false);
     const dynamic: SetSpec = { set: "d", key: ["ipv4_addr"], dynamic: true, timeoutMs: 5000, comment: "x" };
-    expect(serves({ ...setInfo(dynamic, undefined), timeout: 5003n, userdata: Uint8Array.of() }, dynamic)).toBe(true);
+    expect(serves({ ...setInfo(dynamic, undefined), timeout: 5003n }, dynamic)).toBe(true);
+    expect(serves({ ...setInfo(dynamic, undefined), userdata: Uint8Array.of() }, dynamic)).toBe(false);
   });
   it("have a size: a number is a lower bound, and auto leaves room for twice as many", () => {
     expect(sizeFor(endpoints, 0)).toBe(1024);
