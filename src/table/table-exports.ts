@@ -1,15 +1,19 @@
-/** The declarative Table: any program can own an nf_tables table with it. The only public module of this directory. */
+/**
+ * `nft-proxier/engine`: the declarative Table as the proxier itself uses it. The only public module of this directory, and the only one that other rooms
+ * import (test/unit/source-layout.test.ts).
+ */
 export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
 export { probeRuleFeatures, type RuleFeatures } from "./quirks.js";
 export { type HookName, hooksOf, neverMatches, prioritiesOf, type PriorityName } from "./rules/hooks-and-priorities.js";
 export type { ListedElements } from "./elements/tracked-elements.js";
 export type { Target } from "./elements/verdict-registry.js";
 export { bytesOf, expectedValue, protocolOf, readValue, writeValue } from "./rules/field-types.js";
-export { printRule } from "./rules/statements.js";
+export { lowerRule, printRule } from "./rules/statements.js";
 export { commentData, isInterfaceName } from "./rules/names-and-comments.js";
 export { objectKey, OBJECTS } from "./rules/object-kinds.js";
 export * from "./rules/rule.js";
 export * as vocabulary from "./rules/vocabulary.js";
+export { TABLE_DELETED } from "./sync/describe-changes.js";
 export type { TablePlan } from "./sync/plan-text.js";
 export { describeRefusal, joinResults, TableError, type TableErrorCode } from "./sync/results.js";
 export {

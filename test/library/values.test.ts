@@ -204,10 +204,11 @@ describe("conntrack", () => {
 });
 
 describe("the package", () => {
-  test("has three entry points and its package.json, and refuses deeper paths", async () => {
+  test("has four entry points and its package.json, and refuses deeper paths", async () => {
     const resolve = (name: string): string => import.meta.resolve(name);
     expect(resolve("nft-proxier/table")).toMatch(/\/dist\/library\/table\.js$/);
     expect(resolve("nft-proxier/conntrack")).toMatch(/\/dist\/library\/conntrack\.js$/);
+    expect(resolve("nft-proxier/engine")).toMatch(/\/dist\/table\/table-exports\.js$/);
     expect(resolve("nft-proxier/testing")).toMatch(/\/dist\/library\/testing\.js$/);
     expect(resolve("nft-proxier/package.json")).toMatch(/\/package\.json$/);
     for (const deep of ["nft-proxier", "nft-proxier/dist/table/table.js"]) {

@@ -92,6 +92,17 @@ test("the machine of `explain` knows neither the node nor texts", () => {
   expect(imports.filter((name) => /^tools\/(trace|explain\/(world|text|firewall))\//.test(name))).toEqual([]);
 });
 
+test("the proxier uses the table through the package's own entry point, nft-proxier/engine", () => {
+  const rooms = FLOORS.filter((room) => room !== "table" && room !== "library");
+  const names = rooms.flatMap((room) =>
+    readdirSync(join(SOURCE, room), { recursive: true, encoding: "utf8" }).map((name) => join(room, name)),
+  );
+  const inside = names.flatMap((name) =>
+    (name.endsWith(".ts") ? filesImportedBy(name) : []).filter((other) => other.startsWith("table/")),
+  );
+  expect([...new Set(inside)]).toEqual(["table/table-exports.ts"]);
+});
+
 test("ruleset/ uses only the types of a table", () => {
   expect(importsOf("ruleset").filter((text) => text.endsWith("→ table"))).toEqual([]);
 });

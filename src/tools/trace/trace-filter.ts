@@ -6,8 +6,7 @@ import type { Transport } from "../explain/packet-spec.js";
 import { Hook, TableFlag } from "../../netlink/constants.js";
 import type { Op, TableRef } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
-import type { Match, Statement } from "../../table/table-exports.js";
-import { lowerRule } from "../../table/rules/statements.js";
+import { lowerRule, type Match, type Statement } from "../../table/table-exports.js";
 
 export interface TraceSelector {
   readonly family: IpFamily;
