@@ -1,6 +1,7 @@
 /** Every kind of action: its expressions, the same that nft generates, and its text. */
 import {
   ByteorderOp,
+  DATA_VERDICT,
   DynsetOp,
   IpProto,
   NatFlag,
@@ -14,7 +15,6 @@ import {
 import type { Expr, Family, Verdict } from "../../netlink/kernel.js";
 import { verdictText } from "../elements/verdict-registry.js";
 import { addressBytes, addressText, numberToBytes, parseRange, prefixLength } from "../../base/ip-ranges.js";
-import { anonymousRows, ANONYMOUS_NAME } from "./anonymous-sets.js";
 import {
   IP_NAME,
   knownVersion,
@@ -36,11 +36,11 @@ import {
   widthOf,
 } from "./field-types.js";
 import { type FieldEntry, type FieldName, FIELDS, load, protocolOfField, widthOfField } from "./packet-fields.js";
-import { loadKey, loadSetKey, lookUp, operand, versionOfType, type LoadedKey } from "./keys.js";
+import { inlineLookup, packed, rowText } from "./inline-sets.js";
+import { loadSetKey, lookUp, operand, versionOfType } from "./keys.js";
 import {
   hostU32,
   immediate,
-  lookup,
   type LowerContext,
   lowered,
   type Lowered,
@@ -49,7 +49,7 @@ import {
   portBytes,
   type StatementKind,
 } from "./lowered.js";
-import { packed, portBounds, portRange, portText, rowText } from "./matches.js";
+import { portBounds, portRange, portText } from "./matches.js";
 import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./names-and-comments.js";
 import { kindOfMap } from "./object-kinds.js";
 import { referToObject } from "./objects.js";
@@ -63,7 +63,7 @@ import {
 } from "./rule.js";
 import { LOG_FLAGS, LOG_LEVELS } from "./vocabulary.js";
 import { dataFields, typeIdOf } from "./schema.js";
-import { flagsOf } from "./values.js";
+import { flagsOf, toBytes } from "./values.js";
 
 type Of<K extends Action["action"]> = Extract<Action, { action: K }>;
 
@@ -208,7 +208,10 @@ function valueOf(type: ValueType, width: Width, source: DataSource, context: Low
   const op = one.width.hostOrder ? ByteorderOp.hton : ByteorderOp.ntoh;
   const swap: Expr[] = isSwapped ? [{ type: "byteorder", sreg: 1, dreg: 1, op, len: length, size: length }] : [];
   if (mask === undefined && xor === undefined) return lowered(one.text, ...one.load(1), ...swap);
-  const bits = [masked(hostU32(mask ?? 0xffffffff), hostU32(xor ?? 0))];
+  const all = (1n << BigInt(length * 8)) - 1n;
+  if (BigInt(mask ?? 0) > all || BigInt(xor ?? 0) > all)
+    throw new RangeError(`${one.text} has only ${width.bits} bits`);
+  const bits = [masked(toBytes(mask === undefined ? all : BigInt(mask), width), toBytes(BigInt(xor ?? 0), width))];
   const text = `${one.text}${mask === undefined ? "" : ` & ${hex(mask)}`}${xor === undefined ? "" : ` ^ ${hex(xor)}`}`;
   return lowered(text, ...one.load(1), ...swap, ...bits);
 }
@@ -231,40 +234,18 @@ function lookUpOrMake(
     }
     return lookUp(context, key, map, 1);
   }
-  const loaded = loadKey(context, key, "the map");
-  const operands = types.map((type, index) => ({ type, width: widths[index] })) as unknown as LoadedKey["operands"];
-  const rows = map.map(([from, to]) => Uint8Array.from([...packed(loaded, from), ...packed({ operands }, to)]));
-  const dataLen = packed({ operands }, map[0][1]).length;
-  const id = context.anonymous.push(
-    anonymousRows(keyTypeOf(loaded), rows[0].length - dataLen, rows, {
-      dataType: typeIdOf(types.map((type) => FIELD_TYPES[type].id)),
-      dataLen,
-    }),
-  );
-  const texts = map.map(([from, to]) => `${rowText(loaded, from)} : ${rowText({ operands }, to)}`);
-  return lowered(`${loaded.text} map { ${texts.join(", ")} }`, ...loaded.exprs, {
-    ...lookup(ANONYMOUS_NAME, false, id),
-    dreg: 1,
-  } as Expr);
+  const fields = types.map((type, index) => ({ type, width: widths[index] }));
+  const rows = map.map(([from, to]) => ({ key: from, data: packed(fields, to), text: rowText(fields, to) }));
+  const dataType = typeIdOf(types.map((type) => FIELD_TYPES[type].id));
+  return inlineLookup(context, key, rows, "map ", { dreg: 1 }, { dataType, dataLen: rows[0].data.length });
 }
-
-const keyTypeOf = ({ operands }: LoadedKey): number => typeIdOf(operands.map(({ type }) => FIELD_TYPES[type].id));
 
 /** Applies the verdict that a named map, or one that comes with the rule, holds. */
 function verdictMap({ key, map }: Of<"vmap">, context: LowerContext): Lowered {
   if (typeof map === "string") return lookUp(context, key, map, VERDICT_REGISTER);
-  const loaded = loadKey(context, key, "the map");
   const verdicts = map.map(([, verdict]) => verdict as Verdict);
-  const rows = map.map(([row], index) => Uint8Array.from([...packed(loaded, row), ...hostU32(index)]));
-  // NFT_DATA_VERDICT
-  const id = context.anonymous.push(
-    anonymousRows(keyTypeOf(loaded), rows[0].length - 4, rows, { dataType: 0xffffff00 }, verdicts),
-  );
-  const texts = map.map(([row], index) => `${rowText(loaded, row)} : ${verdictText(verdicts[index])}`);
-  return lowered(`${loaded.text} vmap { ${texts.join(", ")} }`, ...loaded.exprs, {
-    ...lookup(ANONYMOUS_NAME, false, id),
-    dreg: VERDICT_REGISTER,
-  } as Expr);
+  const rows = map.map(([row], index) => ({ key: row, data: hostU32(index), text: verdictText(verdicts[index]) }));
+  return inlineLookup(context, key, rows, "vmap ", { dreg: VERDICT_REGISTER }, { dataType: DATA_VERDICT, verdicts });
 }
 
 /** mark = (mark & ~mask) | value, or another source. */

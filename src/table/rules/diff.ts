@@ -76,8 +76,12 @@ export function anonymousContent(info: SetInfo, batch: ElementBatch): string {
     const flags = layout.flags < 0 ? 0 : readU32(batch.bytes, at + layout.flags);
     // In an interval set that does not start at zero, nft puts an interval end at zero first.
     if (flags !== 0 && /^0*$/.test(key)) continue;
+    const end =
+      layout.keyEnd < 0
+        ? ""
+        : `-${Buffer.from(batch.bytes.subarray(at + layout.keyEnd, at + layout.keyEnd + batch.keyLen)).toString("hex")}`;
     const data = layout.data < 0 ? "" : `:${recordData(batch, at + layout.data)}`;
-    records.push(`${key}${flags === 0 ? "" : "-"}${data}`);
+    records.push(`${key}${end}${flags === 0 ? "" : "-"}${data}`);
   }
   return ` ${info.flags & (SetFlag.interval | SetFlag.map)} ${info.keyLen} ${records.toSorted().join(" ")}`;
 }

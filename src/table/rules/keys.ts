@@ -1,5 +1,5 @@
 /** The fields of a rule as operands: where they come from, how they are loaded as a key, and their text. */
-import { BitwiseOp, NumgenType, register, VERDICT_REGISTER } from "../../netlink/constants.js";
+import { BitwiseOp, ByteorderOp, NumgenType, register, VERDICT_REGISTER } from "../../netlink/constants.js";
 import type { Expr } from "../../netlink/kernel.js";
 import { registerWord } from "../../netlink/normalize.js";
 import { numberToBytes } from "../../base/ip-ranges.js";
@@ -218,6 +218,22 @@ function loadAlone(one: Operand, reg: number): readonly Expr[] {
 /** The field's bits in the bytes that the kernel loads. */
 export function maskOf({ width, loaded }: Operand): Uint8Array {
   return numberToBytes(((1n << BigInt(width.bits)) - 1n) << BigInt(loaded.shift), loaded.length);
+}
+
+/** Loads a key so that all its values have the order of their bytes: in network byte order. */
+export function loadOrdered({ operands }: LoadedKey): readonly Expr[] {
+  let word = 0;
+  return operands.flatMap((one) => {
+    const { length, hostOrder } = one.width;
+    const reg = register(word);
+    word += padded(length) / 4;
+    const exprs = loadAlone(one, reg);
+    const isHost = (hostOrder || one.name === "meta l4proto") && FIELD_TYPES[one.type].kind !== "text";
+    // In a concatenation, nft swaps single bytes, too, which changes nothing.
+    if (!isHost || (length === 1 && operands.length === 1)) return exprs;
+    const size = Math.max(length, 2);
+    return [...exprs, { type: "byteorder", sreg: reg, dreg: reg, op: ByteorderOp.hton, len: length, size }];
+  });
 }
 
 /** A loaded key, from word 0 on. `words` is its size. */

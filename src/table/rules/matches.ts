@@ -1,15 +1,15 @@
 /** Conditions: one comparison of any field, and the short names for frequent ones. Expressions are the same that nft generates, with its text. */
-import { ByteorderOp, CmpOp, RangeOp } from "../../netlink/constants.js";
+import { ByteorderOp, CmpOp, LookupFlag, RangeOp } from "../../netlink/constants.js";
 import { numberToBytes, type Range } from "../../base/ip-ranges.js";
 import { protocolText } from "../../base/protocols.js";
 import type { Expr, Family } from "../../netlink/kernel.js";
 import { anonymousRows, anonymousSet, ANONYMOUS_NAME } from "./anonymous-sets.js";
 import { ETHER_TYPES, noteEquality, noteValues, requireL4proto, requireVersion } from "./dependencies.js";
 import { bytesOfValue, FIELD_TYPES, hex, type Width } from "./field-types.js";
-import { loadKey, loadSetKey, maskOf, operand, type LoadedKey, type Operand } from "./keys.js";
+import { inlineLookup } from "./inline-sets.js";
+import { loadSetKey, maskOf, operand, type Operand } from "./keys.js";
 import { compare, lookup, type LowerContext, lowered, type Lowered, masked, type StatementKind } from "./lowered.js";
 import type { Comparison, Field, FieldMatch, Match, PortRange } from "./rule.js";
-import { padded, typeIdOf } from "./schema.js";
 import { flagsOf, orderedText, prefixOf, rangesOf, textOfRange, toBytes } from "./values.js";
 
 type Of<K extends Match["match"]> = Extract<Match, { match: K }>;
@@ -212,7 +212,14 @@ function textMatch(one: Operand, op: Comparison, value: unknown, context: LowerC
   const values = Array.isArray(value) ? value : [value];
   if (values.length > 1) {
     const rows = values.map((name) => bytesOfValue(one.type, name));
-    const id = context.anonymous.push(anonymousRows(FIELD_TYPES[one.type].id, one.width.length, rows));
+    const id = context.anonymous.push(
+      anonymousRows({
+        keyType: FIELD_TYPES[one.type].id,
+        keyLen: one.width.length,
+        fieldLens: [one.width.length],
+        rows,
+      }),
+    );
     const text = `${one.text} ${opText(op)}{ ${values.map((name) => `"${name}"`).join(", ")} }`;
     return lowered(text, ...one.load(1), lookup(ANONYMOUS_NAME, op === "!=", id));
   }
@@ -237,33 +244,9 @@ function keyMatch(
   if (typeof value === "string" && value.startsWith("@")) return inSet(fields, value.slice(1), op, context);
   if (!Array.isArray(value) || value.length === 0)
     throw new RangeError(`a key is compared with "@SET" or a list, not ${JSON.stringify(value)}`);
-  const key = loadKey(context, fields, "the set");
-  const rows = value.map((row) => packed(key, row));
-  const texts = value.map((row) => rowText(key, row));
-  const id = context.anonymous.push(
-    anonymousRows(typeIdOf(key.operands.map(({ type }) => FIELD_TYPES[type].id)), rows[0].length, rows),
-  );
   const negate = op === "not in" || op === "!=";
-  return lowered(
-    `${key.text} ${negate ? "!= " : ""}{ ${texts.join(", ")} }`,
-    ...key.exprs,
-    lookup(ANONYMOUS_NAME, negate, id),
-  );
-}
-
-/** Packs the values of a key: each padded to 4 bytes, but not a single one. Throws RangeError. */
-export function packed({ operands }: Pick<LoadedKey, "operands">, row: unknown): Uint8Array {
-  const values = operands.length === 1 && !Array.isArray(row) ? [row] : row;
-  if (!Array.isArray(values) || values.length !== operands.length)
-    throw new RangeError(`expected ${operands.length} values, found ${JSON.stringify(row)}`);
-  const parts = operands.map(({ type, width }, index) => bytesOfValue(type, values[index], width));
-  if (parts.length === 1) return parts[0];
-  return Uint8Array.from(parts.flatMap((part) => [...part, ...new Uint8Array(padded(part.length) - part.length)]));
-}
-
-export function rowText({ operands }: Pick<LoadedKey, "operands">, row: unknown): string {
-  const values = operands.length === 1 && !Array.isArray(row) ? [row] : (row as readonly unknown[]);
-  return operands.map((one, index) => textOfRange(one, rangesOf(one, values[index])[0])).join(" . ");
+  const rows = value.map((row) => ({ key: row }));
+  return inlineLookup(context, fields, rows, negate ? "!= " : "", negate ? { flags: LookupFlag.invert } : {});
 }
 
 function inSet(key: readonly Field[], set: string, op: Comparison | undefined, context: LowerContext): Lowered {

@@ -71,7 +71,9 @@ export type FieldMatch =
   | {
       readonly field: readonly Field[];
       readonly op?: "in" | "not in";
-      readonly value: `@${string}` | readonly (readonly (string | number)[])[];
+      readonly value:
+        | `@${string}`
+        | readonly (readonly (string | number | readonly [from: string | number, to: string | number])[])[];
     };
 
 /** The effect of a rule. Verdicts: accept, drop, return, continue, jump, goto. */

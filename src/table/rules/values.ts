@@ -50,7 +50,7 @@ function toNumber(type: ValueType, value: unknown, width: Width): bigint {
 }
 
 /** The form of a type's values as numbers. Text has the order of its letters. */
-function numeric({ type, width }: TypedField): Width {
+export function numeric({ type, width }: TypedField): Width {
   return FIELD_TYPES[type].kind === "text" ? { ...width, hostOrder: false } : width;
 }
 

@@ -514,4 +514,66 @@ nat("dstnat", ["ip", "inet"], {
 nat("srcnat", ["ip"], { action: "snat", address: "192.0.2.0/24" });
 nat("dstnat", ["ip6"], { action: "dnat", address: "2001:db8::/64" });
 
+// Ranges in maps that come with the rule.
+const verdicts = { accept: { verdict: "accept" }, drop: { verdict: "drop" } } as const;
+add(PACKETS, {
+  action: "vmap",
+  key: ["tcp dport"],
+  map: [
+    [[1, 1023], verdicts.drop],
+    [8080, verdicts.accept],
+  ],
+});
+add(PACKETS, {
+  action: "vmap",
+  key: ["meta mark"],
+  map: [
+    [[1, 9], verdicts.drop],
+    [[256, 511], verdicts.accept],
+  ],
+});
+add(PACKETS, {
+  action: "vmap",
+  key: ["th dport", "meta mark"],
+  map: [
+    [[[1, 9], 7], verdicts.drop],
+    [[80, [256, 511]], verdicts.accept],
+  ],
+});
+add(PACKETS, {
+  action: "set-mark",
+  value: {
+    key: ["th dport"],
+    map: [
+      [[1, 1023], 1],
+      [[1024, 65535], 2],
+    ],
+  },
+});
+add(["ip", "inet", "bridge", "netdev"], {
+  action: "vmap",
+  key: ["ip saddr", "tcp dport"],
+  map: [
+    [["10.0.0.0/8", [1, 1023]], verdicts.drop],
+    [["192.0.2.1", 80], verdicts.accept],
+  ],
+});
+add(["ip", "inet", "bridge", "netdev"], {
+  action: "vmap",
+  key: ["ip saddr"],
+  map: [
+    ["10.0.0.0/8", verdicts.drop],
+    ["192.0.2.1-192.0.2.9", verdicts.accept],
+  ],
+});
+add(["ip", "inet", "bridge", "netdev"], {
+  action: "vmap",
+  key: ["ip dscp"],
+  map: [
+    ["cs1", verdicts.drop],
+    ["af11", verdicts.accept],
+  ],
+});
+add(["ip", "inet", "bridge", "netdev"], { field: ["ip saddr", "iifname"], op: "in", value: [["10.0.0.0/8", "eth0"]] });
+
 export const CORPUS: readonly CorpusRule[] = rules;

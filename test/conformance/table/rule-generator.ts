@@ -92,6 +92,17 @@ const KEY_FIELDS = READABLE.filter(
   (name) => name !== "ip6 dscp" && !name.startsWith("exthdr") && FIELDS[name].type !== "boolean" && name !== "osf name",
 );
 
+/** A value, or for some types a range. */
+function valueOrRange(name: FieldName, dice: Dice): string | number | readonly [number, number] {
+  const { type, bits }: FieldEntry = FIELDS[name];
+  const { kind } = FIELD_TYPES[type];
+  if (kind === "address") return bits === 32 ? dice.pick(["10.0.0.0/8", "172.16.0.1-172.16.0.9"]) : "2001:db8::/32";
+  if ((kind !== "number" && kind !== "port") || bits < 2) return valueOf(name, dice);
+  const most = type === "day" ? 6 : Math.min(2 ** bits - 1, 60_000);
+  const from = dice.below(most);
+  return [from, from + 1 + dice.below(most - from)];
+}
+
 /** A look-up in a set that comes with the rule. */
 export function keyOf(dice: Dice): Statement {
   const fields = [
@@ -99,7 +110,10 @@ export function keyOf(dice: Dice): Statement {
     dice.pick(KEY_FIELDS),
     ...(dice.below(3) === 0 ? [dice.pick(KEY_FIELDS)] : []),
   ];
-  const rows = [0, 1].map(() => fields.map((name) => valueOf(name, dice)));
+  const hasRanges = dice.below(3) === 0;
+  const rows = [0, 1].map(() =>
+    fields.map((name) => (hasRanges && dice.below(2) === 0 ? valueOrRange : valueOf)(name, dice)),
+  );
   return { field: fields as Field[], op: dice.pick(["in", "not in"] as const), value: rows };
 }
 
