@@ -30,6 +30,7 @@ import {
   hex,
   ICMP_CODES,
   ICMPV6_CODES,
+  readValue,
   type ValueType,
   valueText,
   type Width,
@@ -166,7 +167,7 @@ function setHeader(name: FieldName, entry: FieldEntry, value: unknown): Lowered 
   const { base, offset, len } = expr as Extract<Expr, { type: "payload" }>;
   const width = widthOfField(entry);
   const data = bytesOfValue(entry.type, value, width);
-  const text = `${name} set ${valueText(entry.type, data, width)}`;
+  const text = `${name} set ${constantText(entry.type, data, width)}`;
   const checksum = checksumOf(name);
   const align = checksum.csumType === 0 ? 1 : 2;
   const first = offset - (offset % align);
@@ -187,11 +188,20 @@ function setHeader(name: FieldName, entry: FieldEntry, value: unknown): Lowered 
   );
 }
 
+/** Names that nft reads as keywords when they follow `set`, as it does the names of protocols. */
+const KEYWORDS: ReadonlySet<string> = new Set(["redirect", "helper", "mark", "secmark", "synproxy"]);
+
+function constantText(type: ValueType, data: Uint8Array, width: Width): string {
+  const text = valueText(type, data, width);
+  const isKeyword = FIELD_TYPES[type].kind === "protocol" || text.split(" | ").some((word) => KEYWORDS.has(word));
+  return isKeyword ? String(readValue(type, data)) : text;
+}
+
 /** Loads a value into register 1: a constant, another field, or what a map holds. */
 function valueOf(type: ValueType, width: Width, source: DataSource, context: LowerContext): Lowered {
   if (typeof source !== "object" || Array.isArray(source)) {
     const data = Array.isArray(source) ? hostU32(flagsOf({ type, width }, source)) : bytesOfValue(type, source, width);
-    return lowered(valueText(type, data, width), immediate(data));
+    return lowered(constantText(type, data, width), immediate(data));
   }
   if (isFromMap(source)) {
     const data = lookUpOrMake(context, source.key, source.map, [type], [width]);

@@ -169,6 +169,8 @@ export function requireField(context: LowerContext, name: string, { source, mess
       throw new RangeError(`${name} never matches after ${known}`);
   }
   if (source.from !== "payload" && source.from !== "exthdr") return;
+  if ((protocol === "th" || protocol === "tcp") && context.facts.network === "arp")
+    throw new RangeError("arp packets have no transport protocol");
   // The kernel finds TCP options in TCP only, and so nft 1.0.6 adds no condition.
   if (source.from === "exthdr") {
     if (source.op !== 1) requireNetworkInText(context, source.op === 0 ? "ip6" : "ip");

@@ -25,33 +25,32 @@ type Kind = Extract<Statement, { match: string }>["match"] | Extract<Statement, 
 type Word = Kind | "ct";
 
 const CONNECTIONS: readonly Word[] = [
-  "connections",
-  "redirect",
-  "synproxy",
-  "flow",
   "ct",
   "ct-state",
   "ct-direction",
   "ct-status",
   "ct-mark",
   "set-ct-mark",
+  "connections",
   "connections-over",
-  "dnat",
-  "dnat-map",
-  "snat",
-  "masquerade",
 ];
+/** Only the IP families rewrite connections, or pass packets to other sockets and around hooks. */
+const NAT: readonly Word[] = ["dnat", "dnat-map", "snat", "masquerade", "redirect", "tproxy", "synproxy", "flow"];
 const INTERNET: readonly Word[] = ["address", "port", "protocol", "icmp", "tcp-flags", "address-type", "reverse-path"];
 const CONNECTION_FIELDS: readonly string[] = ["ct-saddr", "ct-daddr"];
 const INTERNET_FIELDS: readonly string[] = ["saddr", "daddr", "l4proto", "sport", "dport"];
 
-/** Statements and look-up fields that never match: ARP has no IP header, and devices track no connections. */
+/** Statements and look-up fields that never match, or that the kernel refuses: ARP has no IP header, and devices track no connections. */
 const NEVER: Partial<Record<Family, { readonly kinds: ReadonlySet<Word>; readonly fields: ReadonlySet<string> }>> = {
   arp: {
-    kinds: new Set([...CONNECTIONS, ...INTERNET]),
+    kinds: new Set([...CONNECTIONS, ...NAT, ...INTERNET, "reject", "queue", "fwd"]),
     fields: new Set([...CONNECTION_FIELDS, ...INTERNET_FIELDS]),
   },
-  netdev: { kinds: new Set(CONNECTIONS), fields: new Set(CONNECTION_FIELDS) },
+  ip: { kinds: new Set(["fwd"]), fields: new Set() },
+  ip6: { kinds: new Set(["fwd"]), fields: new Set() },
+  inet: { kinds: new Set(["fwd"]), fields: new Set() },
+  bridge: { kinds: new Set([...NAT, "fwd"]), fields: new Set() },
+  netdev: { kinds: new Set([...CONNECTIONS, ...NAT, "queue"]), fields: new Set(CONNECTION_FIELDS) },
 };
 
 /** The part of a statement that no packet in a table of the family matches: "port", "key saddr". Undefined if all may. */

@@ -89,21 +89,28 @@ function operandOf(text: string, entry: FieldEntry): Operand {
   };
 }
 
+function requiredOperand(context: LowerContext, text: string, entry: FieldEntry): Operand {
+  requireField(context, text, entry);
+  return operandOf(text, entry);
+}
+
 const BASES = { link: "ll", network: "nh", transport: "th", inner: "ih" } as const;
 
 function generated(context: LowerContext, field: GeneratedField): Operand {
   switch (field.field) {
     case "fib":
       // nft before 1.1 writes a check as a comparison of the interface with `exists`.
-      return operandOf(
+      return requiredOperand(
+        context,
         `fib ${field.of.join(" . ")} ${field.result === "check" ? "oif" : field.result}`,
         fibField(field.of, field.result),
       );
     case "socket-cgroup":
-      return operandOf(`socket cgroupv2 level ${field.level}`, {
+      return requiredOperand(context, `socket cgroupv2 level ${field.level}`, {
         type: "integer",
         bits: 64,
         source: { from: "socket", key: 3, level: field.level },
+        families: ["ip", "ip6", "inet"],
       });
     case "raw": {
       const { base, offset, length } = field;

@@ -65,7 +65,7 @@ const present = (op: number, header: number): FieldEntry<"boolean"> =>
   entry("boolean", { from: "exthdr", op, header, offset: 0, present: true });
 const only = <E extends FieldEntry>(field: E, ...families: Family[]): E => ({ ...field, families });
 const rt = <T extends ValueType>(type: T, key: number, bits?: number): FieldEntry<T> =>
-  entry(type, { from: "rt", key }, bits);
+  only(entry(type, { from: "rt", key }, bits), "ip", "ip6", "inet");
 const socket = <T extends ValueType>(type: T, key: number, bits?: number): FieldEntry<T> =>
   only(entry(type, { from: "socket", key }, bits), "ip", "ip6", "inet");
 const settable = <E extends FieldEntry>(field: E): E => ({ ...field, settable: true });
@@ -191,7 +191,8 @@ export const FIELDS = {
   "tcp option md5sig": present(1, 19),
   "tcp option fastopen": present(1, 34),
   "tcp option maxseg size": settable(MAXSEG("integer", 16, 16)),
-  "tcp option window count": settable(WINDOW("integer", 16, 8)),
+  // The kernel only sets options of 2 or 4 bytes.
+  "tcp option window count": WINDOW("integer", 16, 8),
   "tcp option timestamp tsval": settable(TIMESTAMP("integer", 16, 32)),
   "tcp option timestamp tsecr": settable(TIMESTAMP("integer", 48, 32)),
   "udp sport": th("inet_service", 0),
@@ -219,7 +220,7 @@ export const FIELDS = {
   "meta length": meta("integer", "len"),
   "meta protocol": meta("ether_type", "protocol"),
   "meta nfproto": only(meta("nf_proto", "nfproto"), "inet"),
-  "meta l4proto": meta("inet_proto", "l4proto"),
+  "meta l4proto": only(meta("inet_proto", "l4proto"), "ip", "ip6", "inet", "bridge", "netdev"),
   "meta priority": settable(meta("classid", "priority")),
   "meta mark": settable(meta("mark", "mark")),
   iif: meta("iface_index", "iif"),
@@ -237,7 +238,7 @@ export const FIELDS = {
   "meta pkttype": settable(meta("pkt_type", "pkttype")),
   "meta cpu": meta("integer", "cpu"),
   "meta cgroup": meta("integer", "cgroup"),
-  "meta ipsec": meta("boolean", "secpath"),
+  "meta ipsec": only(meta("boolean", "secpath"), "ip", "ip6", "inet", "netdev"),
   "meta iifkind": meta("ifname", "iifkind"),
   "meta oifkind": meta("ifname", "oifkind"),
   "meta ibrname": only(meta("ifname", "briIifname"), "bridge"),
@@ -282,7 +283,7 @@ export const FIELDS = {
   "socket transparent": socket("integer", 0, 1),
   "socket mark": socket("mark", 1),
   "socket wildcard": socket("integer", 2, 1),
-  "osf name": entry("ifname", { from: "osf" }),
+  "osf name": only(entry("ifname", { from: "osf" }), "ip", "inet"),
 } as const satisfies Readonly<Record<string, FieldEntry>>;
 
 /** Short names, whose IP version the rule or the set tells. */
@@ -380,11 +381,8 @@ export function fibField(of: readonly (keyof typeof FIB_OF)[], result: keyof typ
   const flags = of.reduce((all, part) => all | FIB_OF[part], 0);
   const { type, result: kind, present: isPresent } = FIB_RESULTS[result];
   // A check has 32 bits, other than a boolean elsewhere.
-  return entry(
-    type,
-    { from: "fib", result: FibResult[kind], flags: flags | (isPresent ? FibFlag.present : 0) },
-    result === "oifname" ? 128 : 32,
-  );
+  const source: Source = { from: "fib", result: FibResult[kind], flags: flags | (isPresent ? FibFlag.present : 0) };
+  return only(entry(type, source, result === "oifname" ? 128 : 32), "ip", "ip6", "inet", "netdev");
 }
 
 export const FIB_OF = {

@@ -128,7 +128,7 @@ const plainField = oneOf<FieldName | keyof typeof SHORT_FIELDS>(...namesOf(FIELD
 const bits = integer("a number of bits from 0 to 16384", 0, 16384);
 
 /** Values that no header has. */
-const GENERATED_FIELDS = {
+export const GENERATED_FIELDS = {
   /** A number from `offset` (default 0) to less than `offset + modulus`. */
   numgen: { mode: oneOf("random", "inc"), ...NUMBER_RANGE },
   /**
@@ -222,12 +222,13 @@ export const MATCHES = {
   },
   /** The transport port is in one of the ranges, of which there may be any number. Implies nothing about the protocol. */
   port: { direction, ports: list(portRange, 1), negate },
-  /** The transport protocol, by number or by a name in /etc/protocols ("tcp", "gre", "UDPLite": protocols.ts). */
+  /** The transport protocol, by number or by a name in /etc/protocols ("tcp", "gre", "UDPLite"). */
   protocol: { protocol: anyProtocol, negate },
   /** The concatenated fields are an element of the named set (or a key of the named map). */
   "in-set": { key, set: name, negate },
   /** The routing type of an address (fib), optionally limited to the incoming or outgoing interface. */
   "address-type": { direction, type: addressTypeName, negate, limit: optional(oneOf("in", "out")) },
+  /** The message has this ICMP type, and this code. */
   icmp: {
     version: value<4 | 6>("4 or 6", (given) => given === 4 || given === 6),
     type: byte,
@@ -236,9 +237,11 @@ export const MATCHES = {
   },
   /** Among the TCP flags in `among`, exactly those in `set` are set. Other protocols never match. */
   "tcp-flags": { among: list(tcpFlagName, 1), set: list(tcpFlagName) },
+  /** The connection is in one of these states. */
   "ct-state": { states: list(ctStateName, 1), negate },
   /** original: the packet comes from the client that opened the connection. reply: it goes to that client. */
   "ct-direction": { direction: ctDirection },
+  /** The kernel rewrites the destination (dnat) or the source (snat) of the connection, or has seen packets in both directions (assured). */
   "ct-status": { status: oneOf("dnat", "snat", "assured"), negate },
   /** (connection mark & mask) == value. mask defaults to all ones. */
   "ct-mark": { mask: optional(u32), value: u32, negate },
@@ -246,7 +249,7 @@ export const MATCHES = {
   mark: { mask: optional(u32), value: u32, negate },
   /** (priority & mask) == value, for the packet's 32-bit priority (skb->priority). mask defaults to all ones. */
   priority: { mask: optional(u32), value: u32, negate },
-  /** A name, or a prefix followed by `*`. */
+  /** The packet comes in or goes out through this interface: a name, or a prefix followed by `*`. */
   interface: { direction: oneOf("in", "out"), name: interfacePattern, negate },
   /** Reverse path filter: the source would be routed out of the packet's incoming interface (or not). */
   "reverse-path": { passed: flag },
@@ -268,9 +271,11 @@ const objectKind = oneOf(...namesOf(OBJECT_TYPES));
 
 /** Actions of a rule, by `action`, except verdicts: the library writes these as text, the Table as objects. */
 export const ACTIONS = {
+  /** Counts the packets and bytes that reach it. */
   counter: {},
-  /** The packets and bytes of the rule, and when a packet last matched it. */
+  /** Records when a packet last reached it. */
   last: {},
+  /** Writes to the kernel's log, or sends the packet to a group of listeners (`group`). */
   log: {
     prefix: optional(
       text("a prefix of at most 127 bytes without quotes and control characters", (given) =>
@@ -285,7 +290,7 @@ export const ACTIONS = {
     /** Packets that the kernel collects before it sends them to the group. */
     queueThreshold: optional(integer("a number from 0 to 65535", 0, 0xffff)),
   },
-  /** Holds up to the rate, or above it (`over`). `burst` has the unit, too. */
+  /** Holds for packets up to the rate, or above it (`over`). `burst` has the same unit as the rate. */
   limit: {
     rate: positive,
     per: rateUnit,
@@ -297,22 +302,24 @@ export const ACTIONS = {
   quota: { bytes: positive, over: optional(flag) },
   /** Holds if the rule's connections are at most `count`, or more (`over`). */
   connections: { count: positiveU32, over: optional(flag) },
-  /** Writes a field of the packet or its connection. Constants may be any; other sources must have the field's type. */
+  /** Writes a field of the packet or its connection. A source that is no constant must have the field's type. */
   set: { field: oneOf<FieldName>(...settableFields()), value: dataSource },
   /** Uses the named object `name`, or the one that a map of objects holds for the fields. Without an entry, the rule ends. */
   object: { kind: objectKind, name: optional(name), key: optional(key), map: optional(name) },
-  /** mark = (mark & ~mask) | value. mask defaults to all ones (a plain set); value 0 clears the masked bits. */
+  /** Sets the packet's mark: mark = (mark & ~mask) | value. mask defaults to all ones (a plain set); value 0 clears the masked bits. */
   "set-mark": { mask: optional(u32), value: numberSource },
-  /** mark = mark ^ value. */
+  /** Changes bits of the packet's mark: mark = mark ^ value. */
   "xor-mark": { value: u32 },
-  /** The same for the connection's mark, which all its packets share. */
+  /** Sets the connection's mark, which all its packets share, as `set-mark` sets the packet's. */
   "set-ct-mark": { mask: optional(u32), value: numberSource },
+  /** Sets the priority of the packet, which is the class of traffic control. */
   "set-priority": { value: numberSource },
   /**
    * Sets the priority to the classid that a map holds for the fields. Without an entry, continues with the next rule. The next statement may use the
    * priority as a key, because nft cannot print a key that comes directly from a look-up.
    */
   "priority-map": { key, map: name },
+  /** The packet gets no connection. Only before connection tracking, at priority raw. */
   notrack: {},
   /**
    * Rewrites an address in the packet's header, with its checksums. Connection tracking and the connection's other packets are not affected.
@@ -324,19 +331,21 @@ export const ACTIONS = {
   },
   /** Applies the verdict that a verdict map holds for the concatenated fields. Without an entry, continues. */
   vmap: { key, map: either("a map's name, or a list of [key, verdict]", name, verdictPairs) },
-  /** A network as address: each address gets the one at its place. */
+  /** Rewrites the destination of the connection. A network as address: each address gets the one at its place. */
   dnat: { address: optional(addressSource), port: optional(portSource), ...NAT_OPTIONS },
   /** Rewrites the destination to the data that a map holds for the fields: an address, or address . port. */
   "dnat-map": { key, map: name, data: oneOf("address", "address-port") },
+  /** Rewrites the source of the connection. */
   snat: { address: optional(addressSource), port: optional(portSource), ...NAT_OPTIONS },
+  /** Rewrites the source of the connection to the address of the outgoing interface. */
   masquerade: { ports: optional(portSource), ...NAT_OPTIONS },
-  /** To this machine. */
+  /** Rewrites the destination of the connection to this machine. */
   redirect: { ports: optional(portSource), ...NAT_OPTIONS },
-  /** To a local socket, without a change of the packet. Only for tcp and udp. */
+  /** Gives the packet to a local socket, and does not change it. Only for tcp and udp. */
   tproxy: { address: optional(address), port: optional(port) },
-  /** The families decide what is possible: ip has ICMP's codes, ip6 has ICMPv6's, the others have the four that both share. Default: port-unreachable. */
+  /** Drops the packet, and answers with an error. Families differ: ip has ICMP's codes, ip6 has ICMPv6's, the others have the four that both share. Default: port-unreachable. */
   reject: { with: optional(oneOf(...namesOf({ ...ICMP_CODES, ...ICMPV6_CODES }), "tcp-reset")) },
-  /** To a program. `fanout`: by CPU. `bypass`: accepts the packet if no program listens. */
+  /** Gives the packet to a program. `fanout`: by CPU. `bypass`: accepts the packet if no program listens. */
   queue: {
     num: either("a queue, [from, to], or a field", queueNumber, queueTarget),
     bypass: optional(flag),
@@ -434,13 +443,17 @@ export const SET = {
 } as const satisfies Fields;
 
 const anything = value<unknown>("a value", (given) => given !== undefined && given !== null);
-const FIELD_MATCH = {
+/** The keys of a comparison. */
+export const FIELD_MATCH = {
   field: either(field.expected, plainField, {
     expected: "a field, or a list of fields",
     find: (path, given) => (Array.isArray(given) ? key : generatedField).find(path, given),
   } satisfies Shape<unknown>),
+  /** Default: `==`, but for flags `in`: one of them is set. */
   op: optional(comparison),
+  /** Or a list of values and [from, to], or the name of a set, as `"@NAME"`. */
   value: anything,
+  /** Compares these bits only. */
   mask: optional(anything),
 };
 

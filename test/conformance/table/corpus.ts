@@ -315,7 +315,7 @@ for (const flags of [["syn"], ["syn", "ack"], ["fin", "psh", "urg"]] as const) {
 add(PACKETS, { match: "tcp-flags", among: ["syn", "ack"], set: [] });
 add(PACKETS, { action: "set", field: "tcp option maxseg size", value: 1400 });
 add(
-  PACKETS,
+  IP,
   { field: "tcp flags", value: "syn" },
   { action: "set", field: "tcp option maxseg size", value: { from: "rt mtu" } },
 );

@@ -254,6 +254,29 @@ it("rules are printed in nft's notation", () => {
   );
 });
 
+it("names that nft takes for keywords are printed as numbers", () => {
+  const print = (statement: Statement): string => printRule({ statements: [statement] }, { family: "inet" });
+  expect(print({ action: "set", field: "ip protocol", value: "udp" })).toBe("ip protocol set 17");
+  expect(print({ action: "set", field: "icmp type", value: "redirect" })).toBe("icmp type set 5");
+  expect(print({ action: "set", field: "ct event", value: ["new", "helper"] })).toBe("ct event set 65");
+  expect(print({ action: "set", field: "ct event", value: ["new", "destroy"] })).toBe("ct event set new | destroy");
+});
+
+it.each<[Family, Statement]>([
+  ["bridge", { action: "masquerade" }],
+  ["netdev", { action: "redirect" }],
+  ["netdev", { action: "queue", num: 0 }],
+  ["arp", { action: "reject" }],
+  ["inet", { action: "fwd", device: 1 }],
+  ["netdev", { field: "rt mtu", value: 1500 }],
+  ["ip6", { field: "osf name", value: "Linux" }],
+  ["bridge", { field: { field: "fib", of: ["daddr"], result: "type" }, value: "local" }],
+  ["arp", { field: "th dport", value: 80 }],
+  ["arp", { field: "tcp option maxseg", value: "exists" }],
+])("a table of family %s refuses %j, as the kernel does", (family, statement) => {
+  expect(() => lower(family, statement)).toThrow(/never matches|no transport protocol/);
+});
+
 it("addresses are printed in the notation of their sets' family, including hashed ones", () => {
   const draw = { field: "jhash", of: ["saddr"], modulus: 16, seed: 7 } as const;
   const key = ["daddr", "l4proto", "dport", draw] as const;
