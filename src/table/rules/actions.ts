@@ -500,6 +500,9 @@ function intoSet(
   const spec = context.setSpec?.(set);
   if (spec !== undefined && spec.dynamic !== true)
     throw new RangeError(`set ${set} is not dynamic: declare it with dynamic: true`);
+  // NFT_EXPR_GC: the kernel removes the set's elements without connections.
+  if (spec?.timeoutMs !== undefined && counts?.exprs[0].type === "connlimit")
+    throw new RangeError(`set ${set} has timeouts, which the kernel does not support with counts of connections`);
   const { exprs, text, words } = loadSetKey(context, key, set);
   const timeout = timeoutMs === undefined ? {} : { timeout: BigInt(timeoutMs) };
   const time = timeoutMs === undefined ? "" : ` timeout ${durationText(timeoutMs)}`;

@@ -388,8 +388,8 @@ export const ACTIONS = {
     data: optional(record({ address, port: optional(port) })),
   },
   /**
-   * Holds if more than `count` open connections came here with this key. Otherwise the rule ends. A dynamic set counts them. An element keeps the
-   * `count` that it was created with. A NAT chain only sees the first packet of a connection: there, exactly `count` connections pass.
+   * Holds if more than `count` open connections came here with this key. Otherwise the rule ends. A dynamic set without timeouts counts them. An element
+   * keeps the `count` that it was created with. A NAT chain only sees the first packet of a connection: there, exactly `count` connections pass.
    */
   "connections-over": { set: name, key, count: positiveU32 },
   /** Holds if packets came here with this key above the rate. Otherwise the rule ends. An element that waits longer than `timeoutMs` starts again. */

@@ -262,6 +262,12 @@ it("names that nft takes for keywords are printed as numbers", () => {
   expect(print({ action: "set", field: "ct event", value: ["new", "destroy"] })).toBe("ct event set new | destroy");
 });
 
+it("connections cannot be counted in a set with timeouts", () => {
+  const spec: SetSpec = { set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 1000 };
+  const rule: Rule = { statements: [{ action: "connections-over", set: "clients", key: ["ip saddr"], count: 2 }] };
+  expect(() => lowerRule(rule, { family: "ip", setSpec: () => spec })).toThrow(/set clients has timeouts/);
+});
+
 it.each<[Family, Statement]>([
   ["bridge", { action: "masquerade" }],
   ["netdev", { action: "redirect" }],
