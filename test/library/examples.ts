@@ -3,12 +3,12 @@ import { once } from "node:events";
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { Namespace } from "../lab/namespace.ts";
+import type { Namespace } from "../lab/namespace.ts";
 import { patience } from "../lab/patience.ts";
+import { connect as connectFrom, createLab, destroyLab, GREETED_MS, type Lab } from "./lab.ts";
 
-/** The machine that runs the programs, its client, and a machine behind it. */
+let lab: Lab;
 let host: Namespace;
-let client: Namespace;
 let behind: Namespace;
 
 /** The place where the programs run. */
@@ -22,52 +22,9 @@ export interface Place {
   readonly root: string;
 }
 
-/** Greets each client, and keeps the connection open. @param greeting an expression; `s` is the socket. */
-async function serve(namespace: Namespace, port: number, greeting: string): Promise<void> {
-  const script = `net.createServer((s) => { s.on("error", () => {}); s.write(${greeting}); }).listen(${port}, "0.0.0.0", () => console.log("ready"))`;
-  const child = namespace.spawn([process.execPath, "-e", script], { stdio: ["ignore", "pipe", "inherit"] });
-  await once(child.stdout!, "data");
-}
-
-/** Longer than a greeting takes on a busy machine; only a missing greeting waits that long. */
-const GREETED_MS = patience(10_000);
-
-/**
- * Opens this many connections at once. Returns the greetings received within `ms`; connections without a greeting are
- * not in the list.
- */
-async function connect(
-  address: string,
-  port: number,
-  count = 1,
-  ms = patience(400),
-  from = "192.0.2.2",
-): Promise<string[]> {
-  const script = `const all = [];
-    for (let i = 0; i < ${count}; i++)
-      net.connect({ port: ${port}, host: "${address}", localAddress: "${from}" }).on("data", (d) => { all.push(String(d)); if (all.length === ${count}) end(); }).on("error", () => {});
-    const end = () => { console.log(JSON.stringify(all)); process.exit(); };
-    setTimeout(end, ${ms});`;
-  return JSON.parse(await client.mustRun([process.execPath, "-e", script])) as string[];
-}
-
-async function startLab(): Promise<void> {
-  [host, client, behind] = await Promise.all(["host", "client", "behind"].map((name) => Namespace.create(name)));
-  await host.ip([
-    "link set lo up",
-    "link add client type veth peer name eth0 netns client",
-    "link add behind type veth peer name eth0 netns behind",
-    "address add 192.0.2.1/24 dev client",
-    "address add 198.51.100.1/24 dev behind",
-    "link set client up",
-    "link set behind up",
-  ]);
-  await client.ip(["address add 192.0.2.2/24 dev eth0", "address add 192.0.2.3/24 dev eth0", "link set eth0 up"]);
-  await behind.ip(["address add 198.51.100.2/24 dev eth0", "link set eth0 up"]);
-  await host.sysctl({ "net.ipv4.ip_forward": 1, "net.netfilter.nf_conntrack_acct": 1 });
-  await serve(host, 8000, '"host"');
-  await serve(behind, 80, '"behind"');
-  await serve(behind, 81, "s.remoteAddress");
+/** Opens connections from the client. Returns the greetings. */
+function connect(address: string, port: number, count = 1, ms = patience(400), from = "192.0.2.2"): Promise<string[]> {
+  return connectFrom(lab.client, from, address, port, { count, ms });
 }
 
 /** Declares the tests of all examples, and their network. */
@@ -77,10 +34,11 @@ export function testExamples(place: Place): void {
     path.join(place.examples, `${name}.js`),
     ...args,
   ];
-  beforeAll(startLab);
-  afterAll(async () => {
-    await Promise.all([host, client, behind].map((namespace) => namespace.destroy()));
+  beforeAll(async () => {
+    lab = await createLab();
+    ({ host, behind } = lab);
   });
+  afterAll(() => destroyLab(lab));
   beforeEach(async () => {
     await host.mustRun(["nft", "flush", "ruleset"]);
     expect(await connect("192.0.2.1", 8000, 1, GREETED_MS)).toEqual(["host"]);
