@@ -91,6 +91,10 @@ export const ACTION_EXAMPLES: { readonly [K in ActionName]: Examples } = {
     { action: "set", field: "tcp option maxseg size", value: { from: "rt mtu" } },
     { action: "set", field: "ct mark", value: { from: "meta mark", mask: 0xff } },
   ],
+  object: [
+    { action: "object", kind: "counter", name: "web" },
+    { action: "object", kind: "quota", key: ["ip saddr"], map: "quotas" },
+  ],
   "set-mark": [
     { action: "set-mark", value: 0x10 },
     { action: "set-mark", mask: 0xff, value: 0x10 },
