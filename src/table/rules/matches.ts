@@ -9,6 +9,7 @@ import { bytesOfValue, FIELD_TYPES, hex, type Width } from "./field-types.js";
 import { inlineLookup } from "./inline-sets.js";
 import { loadSetKey, maskOf, operand, type Operand } from "./keys.js";
 import { compare, lookup, type LowerContext, lowered, type Lowered, masked, type StatementKind } from "./lowered.js";
+import { MAX_INTERFACE_BYTES } from "./names-and-comments.js";
 import type { Comparison, Field, FieldMatch, Match, PortRange } from "./rule.js";
 import { flagsOf, orderedText, prefixOf, rangesOf, textOfRange, toBytes } from "./values.js";
 
@@ -229,6 +230,9 @@ function textMatch(one: Operand, op: Comparison, value: unknown, context: LowerC
     return lowered("");
   }
   const prefix = pattern.endsWith("*") ? pattern.slice(0, -1) : undefined;
+  // nft counts the * as well.
+  if (prefix !== undefined && Buffer.byteLength(pattern) > MAX_INTERFACE_BYTES)
+    throw new RangeError(`a prefix has at most 14 bytes: ${pattern}`);
   const data = bytesOfValue(one.type, prefix ?? pattern);
   const used = prefix === undefined ? data : data.slice(0, Buffer.byteLength(prefix));
   return lowered(`${one.text} ${opText(op)}"${pattern}"`, ...one.load(1), compare(used, op === "!="));

@@ -1,4 +1,5 @@
 // Counts a client's connections as they begin and end, deletes those that are left, and prints the numbers.
+import { once } from "node:events";
 import { openConntrack } from "nft-proxier/conntrack";
 
 const conntrack = await openConntrack();
@@ -15,11 +16,10 @@ const watch = await conntrack.watch({
   onError: (error) => console.log("error", error),
 });
 console.log("watching");
-for await (const _line of process.stdin) {
-  const deleted = await conntrack.deleteMatching({ addresses: [client] });
-  await new Promise((resolve) => setTimeout(resolve, 300));
-  console.log(JSON.stringify({ ...seen, bytes: seen.bytes > 0n, deleted: deleted.deleted > 0 }));
-  break;
-}
+await once(process.stdin, "data");
+const { deleted } = await conntrack.deleteMatching({ addresses: [client] });
+await new Promise((resolve) => setTimeout(resolve, 300));
+console.log(JSON.stringify({ ...seen, bytes: seen.bytes > 0n, deleted: deleted > 0 }));
+process.stdin.destroy();
 await watch.close();
 await conntrack.close();

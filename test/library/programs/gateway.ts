@@ -5,8 +5,8 @@ const kernel = await openKernel();
 const table = new Table(kernel, { family: "ip", name: "runtime" });
 const publish = table.set({ set: "publish", key: ["inet_proto", "inet_service"], data: ["ipv4_addr", "inet_service"] });
 for (const argument of process.argv.slice(2)) {
-  const [protocol, port, address, to] = argument.split(/[:=]/);
-  publish.put([protocol as ProtocolName, Number(port)], [address, Number(to)]);
+  const [protocol, port, address, to] = argument.split(/[:=]/) as [ProtocolName, string, string, string];
+  publish.put([protocol, Number(port)], [address, Number(to)]);
 }
 const accept: Statement = { action: "verdict", verdict: "accept" };
 const containers: Statement = { field: "ip saddr", value: "198.51.100.0/24" };
