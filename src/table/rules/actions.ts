@@ -15,6 +15,7 @@ import {
 import type { Expr, Family, Verdict } from "../../netlink/kernel.js";
 import { verdictText } from "../elements/verdict-registry.js";
 import { addressBytes, addressText, numberToBytes, parseRange, prefixLength } from "../../base/ip-ranges.js";
+import { protocolNumber } from "../../base/protocols.js";
 import {
   IP_NAME,
   knownVersion,
@@ -61,6 +62,7 @@ import {
   type Field,
   LIMIT_SECONDS,
   type PortSource,
+  type SetSpec,
 } from "./rule.js";
 import { LOG_FLAGS, LOG_LEVELS } from "./vocabulary.js";
 import { dataFields, typeIdOf } from "./schema.js";
@@ -252,7 +254,11 @@ function lookUpOrMake(
 
 /** Applies the verdict that a named map, or one that comes with the rule, holds. */
 function verdictMap({ key, map }: Of<"vmap">, context: LowerContext): Lowered {
-  if (typeof map === "string") return lookUp(context, key, map, VERDICT_REGISTER);
+  if (typeof map === "string") {
+    const spec = context.setSpec?.(map);
+    if (spec !== undefined && spec.data !== "verdict") throw new RangeError(`${map} is not a map of verdicts`);
+    return lookUp(context, key, map, VERDICT_REGISTER);
+  }
   const verdicts = map.map(([, verdict]) => verdict as Verdict);
   const rows = map.map(([row], index) => ({ key: row, data: hostU32(index), text: verdictText(verdicts[index]) }));
   return inlineLookup(context, key, rows, "vmap ", { dreg: VERDICT_REGISTER }, { dataType: DATA_VERDICT, verdicts });
@@ -317,7 +323,13 @@ function isFromMap<S>(source: S): source is Extract<S, { key: unknown }> {
   return typeof source === "object" && source !== null && !Array.isArray(source) && "map" in source;
 }
 
+const WITH_PORTS: ReadonlySet<number> = new Set(
+  ["tcp", "udp", "udplite", "sctp", "dccp"].map((name) => protocolNumber(name)),
+);
+
 function requirePorts({ facts }: LowerContext): void {
+  if (facts.l4proto !== undefined && !WITH_PORTS.has(facts.l4proto))
+    throw new RangeError(`packets of protocol ${facts.l4proto} have no ports`);
   if (!facts.hasTransport)
     throw new RangeError(
       'ports need a match of the protocol before them, such as { match: "protocol", protocol: "tcp" }',
@@ -503,6 +515,9 @@ function intoSet(
   // NFT_EXPR_GC: the kernel removes the set's elements without connections.
   if (spec?.timeoutMs !== undefined && counts?.exprs[0].type === "connlimit")
     throw new RangeError(`set ${set} has timeouts, which the kernel does not support with counts of connections`);
+  if (spec !== undefined && timeoutMs !== undefined && spec.timeoutMs === undefined)
+    throw new RangeError(`set ${set} has no timeouts: declare it with timeoutMs`);
+  if (spec !== undefined) checkData(spec, data);
   const { exprs, text, words } = loadSetKey(context, key, set);
   const timeout = timeoutMs === undefined ? {} : { timeout: BigInt(timeoutMs) };
   const time = timeoutMs === undefined ? "" : ` timeout ${durationText(timeoutMs)}`;
@@ -522,6 +537,18 @@ function intoSet(
     ...port,
     { ...dynset, sregData: register(word) },
   );
+}
+
+/** Throws RangeError if packets cannot put this data into the set or map. */
+function checkData(spec: SetSpec, data: IntoSet["data"]): void {
+  const given =
+    data === undefined
+      ? []
+      : [data.address.includes(":") ? "ipv6_addr" : "ipv4_addr", ...(data.port === undefined ? [] : ["inet_service"])];
+  const desired = dataFields(spec);
+  if (given.join(" . ") === desired.join(" . ")) return;
+  const what = desired.length === 0 ? "no data" : `data of ${desired.join(" . ")}`;
+  throw new RangeError(`set ${spec.set} has ${what}, but the action has ${given.join(" . ") || "none"}`);
 }
 
 function connections({ count, over }: { readonly count: number; readonly over?: boolean }): Lowered {

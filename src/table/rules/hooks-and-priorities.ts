@@ -15,6 +15,11 @@ export function hooksOf(family: Family): Numbers<HookName> {
   return family === "arp" ? ArpHook : family === "netdev" ? NetdevHook : OTHER_HOOKS;
 }
 
+/** Whether the hook belongs to devices, which a chain must name. */
+export function isOfDevices(family: Family, hook: number): boolean {
+  return family === "netdev" || (family === "inet" && hook === Hook.ingress);
+}
+
 export function prioritiesOf(family: Family): Numbers<PriorityName> {
   if (family === "bridge") return BridgePriority;
   return family === "arp" || family === "netdev" ? { filter: Priority.filter } : Priority;

@@ -44,7 +44,14 @@ import {
 } from "./packet-fields.js";
 import { firstWrong } from "./values.js";
 import type { Expr } from "../../netlink/kernel.js";
-import { isInterfaceName, isName, isQuotable, MAX_COMMENT_BYTES, MAX_LOG_PREFIX_BYTES } from "./names-and-comments.js";
+import {
+  isInterfaceName,
+  isName,
+  isQuotable,
+  MAX_COMMENT_BYTES,
+  MAX_INTERFACE_BYTES,
+  MAX_LOG_PREFIX_BYTES,
+} from "./names-and-comments.js";
 
 export const LOG_LEVELS = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug", "audit"] as const;
 /** NF_LOG_*. */
@@ -72,8 +79,9 @@ export const comment = text("a comment of at most 128 bytes without quotes and c
 const address = text("an IP address", (given) => addressBytes(given) !== undefined);
 const network = text('an address or a network ("192.0.2.0/24")', (given) => isReadable(() => parseNetwork(given)));
 const interfacePattern = text(
-  "an interface's name of 1 to 15 bytes, or a prefix followed by *",
-  (given) => given === "*" || isInterfaceName(given.endsWith("*") ? given.slice(0, -1) : given),
+  "an interface's name of 1 to 15 bytes, or a prefix of at most 14 followed by *",
+  (given) =>
+    given === "*" || (isInterfaceName(given.replace(/\*$/, "")) && Buffer.byteLength(given) <= MAX_INTERFACE_BYTES),
 );
 const protocolName = oneOf<string>(...protocolNames());
 const protocol = either(
@@ -278,8 +286,10 @@ export const ACTIONS = {
   /** Writes to the kernel's log, or sends the packet to a group of listeners (`group`). */
   log: {
     prefix: optional(
-      text("a prefix of at most 127 bytes without quotes and control characters", (given) =>
-        isQuotable(given, MAX_LOG_PREFIX_BYTES),
+      // nft reads $name as a variable.
+      text(
+        "a prefix of 1 to 127 bytes without quotes, control characters and $ before a letter",
+        (given) => given !== "" && isQuotable(given, MAX_LOG_PREFIX_BYTES) && !/\$[A-Za-z_]/.test(given),
       ),
     ),
     level: optional(either("a syslog level, by name or from 0 to 8", integer("", 0, 8), oneOf(...LOG_LEVELS))),
@@ -295,7 +305,7 @@ export const ACTIONS = {
     rate: positive,
     per: rateUnit,
     unit: optional(oneOf("packets", "bytes", "kbytes", "mbytes")),
-    burst: optional(u32),
+    burst: optional(positiveU32),
     over: optional(flag),
   },
   /** Holds until so many bytes have passed, or afterwards (`over`). */
@@ -393,7 +403,7 @@ export const ACTIONS = {
    */
   "connections-over": { set: name, key, count: positiveU32 },
   /** Holds if packets came here with this key above the rate. Otherwise the rule ends. An element that waits longer than `timeoutMs` starts again. */
-  "rate-over": { set: name, key, timeoutMs: milliseconds, rate: positive, per: rateUnit, burst: u32 },
+  "rate-over": { set: name, key, timeoutMs: milliseconds, rate: positive, per: rateUnit, burst: positiveU32 },
 } as const satisfies Record<string, Fields>;
 
 /** The type of one field of a key or of data. `integer` has no width of its own. */

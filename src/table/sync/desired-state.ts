@@ -8,7 +8,7 @@ import type { KernelState } from "./table-dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/tracked-intervals.js";
 import { type DesiredChain, type PreparedRule, prepareRule } from "../rules/diff.js";
-import { hooksOf } from "../rules/hooks-and-priorities.js";
+import { hooksOf, isOfDevices } from "../rules/hooks-and-priorities.js";
 import { versionOf } from "../rules/dependencies.js";
 import { checkSetSpec, hasTargets, rowShape } from "../rules/schema.js";
 import { checkComment, checkName } from "../rules/names-and-comments.js";
@@ -76,6 +76,10 @@ export class DesiredState implements ChangeGate {
     checkComment(`chain ${spec.chain}`, spec.comment);
     if (spec.base !== undefined && !Object.values(hooksOf(family)).includes(spec.base.hook))
       throw new RangeError(`chain ${spec.chain}: family ${family} has no hook ${spec.base.hook}`);
+    if (spec.base !== undefined && isOfDevices(family, spec.base.hook) !== (spec.base.devices ?? []).length > 0)
+      throw new RangeError(
+        `chain ${spec.chain}: ${spec.base.devices === undefined ? "this hook needs devices" : "devices do not fit this hook"}`,
+      );
     const rules = spec.rules.map((_, index) => this.#prepare(spec, index, this.setSpec));
     this.chains.set(spec.chain, { spec, rules });
     this.#dirty.chains.add(spec.chain);
@@ -104,10 +108,24 @@ export class DesiredState implements ChangeGate {
 
   /** Throws RangeError with the rule's place. */
   #prepare({ chain, rules }: ChainSpec, index: number, setSpec: (name: string) => SetSpec | undefined): PreparedRule {
+    const { family } = this.ref;
+    let isAwaiting = false;
+    const observed = (name: string): SetSpec | undefined => {
+      const spec = setSpec(name);
+      isAwaiting ||= spec === undefined;
+      return spec;
+    };
     try {
-      return prepareRule(rules[index], { family: this.ref.family, setSpec });
+      return prepareRule(rules[index], { family, setSpec: observed });
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
+      // An undeclared set may tell the IP version. Its declaration prepares the rule again.
+      for (const assumed of isAwaiting ? ([4, 6] as const) : [])
+        try {
+          return prepareRule(rules[index], { family, setSpec, assumed });
+        } catch (other) {
+          if (!(other instanceof RangeError)) throw other;
+        }
       throw new RangeError(`chain ${chain}, rule ${index}: ${error.message}`, { cause: error });
     }
   }
