@@ -31,6 +31,11 @@ export function setsOfCorpus(family: Family): SetSpec[] {
     { set: "states", key: ["ct_state"], data: "verdict" },
     { set: "targets", key: ["inet_service"], data: [address, "inet_service"] },
     { set: "hosts", key: ["inet_service"], data: [address] },
+    { set: "dscps", key: ["dscp"], dynamic: true, timeoutMs: 10_000, size: 100 },
+    { set: "marked", key: ["mark"], interval: true },
+    { set: "lengths", key: ["mark", "inet_service"], interval: true },
+    { set: "boxes", key: [address, "inet_service"], interval: true },
+    { set: "owners", key: ["uid"], interval: true, data: "verdict" },
     { set: "redirects", key: ["inet_service"], data: ["inet_service"] },
   ];
 }
@@ -575,5 +580,22 @@ add(["ip", "inet", "bridge", "netdev"], {
   ],
 });
 add(["ip", "inet", "bridge", "netdev"], { field: ["ip saddr", "iifname"], op: "in", value: [["10.0.0.0/8", "eth0"]] });
+
+// Named sets of ranges, and of some bits.
+add(ALL, { field: "meta mark", value: "@marked" });
+add(ALL, { field: "meta mark", op: "not in", value: "@marked" });
+add(PACKETS, { field: ["meta mark", "th dport"], op: "in", value: "@lengths" });
+add(IP, { field: ["ct mark", "tcp sport"], op: "not in", value: "@lengths" });
+add(IP, { action: "vmap", key: ["meta skuid"], map: "owners" });
+add(["ip", "inet", "bridge", "netdev"], { field: ["ip daddr", "udp dport"], op: "in", value: "@boxes" });
+add(["ip", "inet", "bridge", "netdev"], { action: "update", set: "dscps", key: ["ip dscp"] });
+add(["ip", "inet", "bridge", "netdev"], { field: "ip dscp", op: "in", value: "@dscps" });
+add(["ip", "inet", "bridge", "netdev"], {
+  action: "set-mark",
+  value: { from: { field: "jhash", of: ["ip dscp", "ip saddr"], modulus: 4, seed: 1 } },
+});
+add(["ip", "inet", "bridge", "netdev"], { field: "ip length", op: "in", value: [[1, 9], [5, 20], 100] });
+add(ALL, { field: "meta mark", op: "in", value: [[1, 300], [256, 511], 0xffffffff] });
+add(ALL, { field: "meta length", op: "in", value: [1, 1, 0xffffffff] });
 
 export const CORPUS: readonly CorpusRule[] = rules;
