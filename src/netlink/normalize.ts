@@ -151,6 +151,9 @@ const NORMALIZERS: Normalizers = {
   opaque: same,
 };
 
+/** Types of all expressions. */
+export const EXPR_TYPES = Object.keys(NORMALIZERS);
+
 /**
  * Returns the normal form of an expression, with the kernel's defaults and registers as dumped. It has no values that change by themselves
  * (counters, a quota's use, `last`), and no references to a set of the same batch (`setId`).

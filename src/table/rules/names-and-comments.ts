@@ -38,6 +38,10 @@ const KEYWORDS: ReadonlySet<string> = new Set(
   ].flatMap((line) => line.split(" ")),
 );
 
+export function isKeyword(name: unknown): boolean {
+  return typeof name === "string" && KEYWORDS.has(name);
+}
+
 /** Whether the kernel accepts the name and nft can read it back. */
 export function isName(name: string): boolean {
   return Buffer.byteLength(name) <= MAX_NAME_BYTES && NAME.test(name) && !KEYWORDS.has(name);

@@ -44,8 +44,10 @@ import {
 } from "./packet-fields.js";
 import { firstWrong } from "./values.js";
 import type { Expr } from "../../netlink/kernel.js";
+import { EXPR_TYPES } from "../../netlink/normalize.js";
 import {
   isInterfaceName,
+  isKeyword,
   isName,
   isQuotable,
   MAX_COMMENT_BYTES,
@@ -67,11 +69,28 @@ const positive = integer("a whole number of at least 1", 1, Number.MAX_SAFE_INTE
 const positiveU32 = integer("a number from 1 to 4294967295", 1, U32);
 const milliseconds = integer("milliseconds, a whole number of at least 1", 1, Number.MAX_SAFE_INTEGER);
 const negate = optional(flag);
+const exprType = oneOf(...EXPR_TYPES);
+/** Only the type is checked: the kernel checks the other keys. */
+const expression: Shape<Expr> = {
+  expected: 'a kernel expression, with "type"',
+  find(path, given) {
+    if (!isObject(given)) return { path, expected: expression.expected, value: given };
+    return exprType.find(`${path}, type`, given["type"]);
+  },
+};
+const exprs: Shape<readonly Expr[]> = { ...list(expression), expected: "a list of kernel expressions" };
 
-export const name = text(
+const anyName = text(
   "a name: a letter or _, then letters, digits, _ / \\ . -, at most 255 bytes, and no keyword of nft",
   isName,
 );
+export const name: Shape<string> = {
+  ...anyName,
+  find: (path, given) =>
+    isKeyword(given)
+      ? { path, expected: "a name that is not a keyword of nft", value: given }
+      : anyName.find(path, given),
+};
 /** Shown by nft. */
 export const comment = text("a comment of at most 128 bytes without quotes and control characters", (given) =>
   isQuotable(given, MAX_COMMENT_BYTES),
@@ -376,10 +395,7 @@ export const ACTIONS = {
   flow: { flowtable: name },
   /** The kernel's own expressions, compared as the kernel returns them. `text`: what nft says; without it, the table cannot be printed. */
   raw: {
-    exprs: value<readonly Expr[]>(
-      "a list of kernel expressions",
-      (given) => Array.isArray(given) && given.every((expr) => isObject(expr) && typeof expr["type"] === "string"),
-    ),
+    exprs,
     text: optional(
       value<string>("nft's text, in one line", (given) => typeof given === "string" && !/[\n\r\0]/.test(given)),
     ),
