@@ -1,4 +1,4 @@
-// Counts the bytes of each client, and drops a client's packets above its quota. Prints the counts.
+// Counts the packets of each client, and drops a client's packets above its quota. Prints the counts.
 import { openKernel, Table } from "nft-proxier/table";
 
 const kernel = await openKernel();

@@ -22,12 +22,16 @@ await table.apply();
 console.log(JSON.stringify([...v4.keys(), ...v6.keys()]));
 const fails = new Map<string, number>();
 for await (const line of createInterface({ input: process.stdin })) {
-  const [word, address] = line.split(" ");
+  const [word, address = ""] = line.split(" ");
   const bans = address.includes(":") ? v6 : v4;
   const count = (fails.get(address) ?? 0) + 1;
   fails.set(address, count);
-  if (word === "UNBAN") bans.delete(address);
-  else if (count >= 3) bans.put(address);
-  await table.apply();
+  try {
+    if (word === "UNBAN") bans.delete(address);
+    else if (count >= 3) bans.put(address);
+    await table.apply();
+  } catch (error) {
+    console.error(String(error));
+  }
 }
 await kernel.close();

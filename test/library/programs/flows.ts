@@ -18,7 +18,8 @@ const watch = await conntrack.watch({
 console.log("watching");
 await once(process.stdin, "data");
 const { deleted } = await conntrack.deleteMatching({ addresses: [client] });
-await new Promise((resolve) => setTimeout(resolve, 300));
+for (let left = 100; left > 0 && seen.ended < seen.begun; left--)
+  await new Promise((resolve) => setTimeout(resolve, 100));
 console.log(JSON.stringify({ ...seen, bytes: seen.bytes > 0n, deleted: deleted > 0 }));
 process.stdin.destroy();
 await watch.close();

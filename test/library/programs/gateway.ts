@@ -40,5 +40,5 @@ table.chain({
   base: { type: "filter", hook: "forward", priority: "filter", policy: "drop" },
   rules: forward.map((match) => ({ statements: [match, { action: "counter" }, accept] })),
 });
-await table.apply();
+console.log((await table.apply()).transactions);
 await kernel.close();
