@@ -33,7 +33,7 @@ function restore() {
 /** Returns the imports of a module: relative paths unchanged, packages by name. */
 function importsOf(file) {
   const text = fs.readFileSync(file, "utf8");
-  return [...text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"([^"]+)"/g)].map(([, name]) => name);
+  return [...text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"([\w@./:-]+)"/g)].map(([, name]) => name);
 }
 
 /** Returns the files under dist/ that the entry points need, with their types, and the packages that they import. */
