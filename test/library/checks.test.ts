@@ -304,6 +304,7 @@ const TYPOS: readonly (readonly [given: object, message: string])[] = [
     { field: "tcp flags", value: ["SYN"] },
     'statement 0, value: expected a number from 0 to 255, or one of fin, syn, rst, psh, ack, urg, ecn, cwr, found "SYN"; did you mean "syn"?',
   ],
+  [{ field: "meta iifname", value: "lo" }, 'found "meta iifname"; did you mean "iifname"?'],
   [{ field: "tcp dpart", value: 22 }, 'found "tcp dpart"; did you mean "tcp dport"?'],
   [
     { field: "tcp dport", value: [22, [90, 80]] },

@@ -151,7 +151,16 @@ export const portRange: Shape<number | readonly [from: number, to: number]> = ei
 );
 
 const NUMBER_RANGE = { modulus: positiveU32, offset: optional(u32) } as const;
-const plainField = oneOf<FieldName | keyof typeof SHORT_FIELDS>(...namesOf(FIELDS), ...namesOf(SHORT_FIELDS));
+const anyField = oneOf<FieldName | keyof typeof SHORT_FIELDS>(...namesOf(FIELDS), ...namesOf(SHORT_FIELDS));
+const plainField: typeof anyField = {
+  ...anyField,
+  find(path, given) {
+    const problem = anyField.find(path, given);
+    // nft prints these without "meta".
+    const short = typeof given === "string" ? given.replace(/^meta /, "") : "";
+    return problem !== undefined && Object.hasOwn(FIELDS, short) ? { ...problem, nearest: short } : problem;
+  },
+};
 const bits = integer("a number of bits from 0 to 16384", 0, 16384);
 
 /** Values that no header has. */
