@@ -7,6 +7,8 @@ export interface Documented {
   readonly section: string;
   /** A whole module. */
   readonly program: string;
+  /** What it prints: a comment after `console.log` says so, up to a colon and an explanation. */
+  readonly output: string;
 }
 
 const PRELUDE = `import { openKernel, Table } from "nft-proxier/table";
@@ -23,6 +25,9 @@ export function documented(): Documented[] {
     return Array.from(section.matchAll(/^```ts\n(.*?)^```$/gms), ([, code = ""]) => ({
       section: heading.replace(/^#+ /, ""),
       program: code.startsWith("import ") ? code : PRELUDE + code + END,
+      output: [...code.matchAll(/^console\.log.*?; \/\/ (.*?)(?:: (?=[a-z]).*)?$/gm)]
+        .map(([, text]) => `${text}\n`)
+        .join(""),
     }));
   });
 }
