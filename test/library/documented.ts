@@ -7,7 +7,7 @@ export interface Documented {
   readonly section: string;
   /** A whole module. */
   readonly program: string;
-  /** What it prints: a comment after `console.log` says so, up to a colon and an explanation. */
+  /** The expected output. A comment after `console.log` has it, up to a colon and an explanation. */
   readonly output: string;
 }
 
