@@ -3,7 +3,7 @@
  * services changed, and reads nothing.
  */
 import { setTimeout as sleep } from "node:timers/promises";
-import type { EventList, StatusReport } from "../../observe/status-report.js";
+import type { EventList, ServicePortStatus, StatusReport } from "../../observe/status-report.js";
 import type { ProxierObserver, QuarantineReport, SyncReport } from "../../proxier/observer.js";
 import type { ListedChanges } from "../answers/service-board.js";
 import type { Route } from "../control/control-server.js";
@@ -41,6 +41,8 @@ interface KeptUpdate {
   readonly text: string;
 }
 
+type Refusals = ReturnType<typeof refusedAndDropped>;
+
 export class PageFeed implements ProxierObserver {
   readonly #options: PageFeedOptions;
   /** Differs after a restart of the daemon. */
@@ -57,10 +59,10 @@ export class PageFeed implements ProxierObserver {
   #active = "";
   #samples: TrafficSample[] = [];
   #countsAt = Number.NEGATIVE_INFINITY;
-  /** Whether the counts have been read since the first viewer came. */
+  /** Whether `#refusals` has the counts as of an earlier reading, so that a difference is of this time. */
   #counting = false;
-  /** Refused and dropped packets by `portKey`, of ports that have any. */
-  #refusals = new Map<string, ReturnType<typeof refusedAndDropped>>();
+  /** Refused and dropped packets as of the last reading, by service and `portKey`, of ports that have any. */
+  readonly #refusals = new Map<string, Map<string, Refusals>>();
   #viewers = 0;
   #running = false;
   #next = Promise.withResolvers<void>();
@@ -99,7 +101,6 @@ export class PageFeed implements ProxierObserver {
   async *follow(after: string | undefined, signal: AbortSignal): AsyncGenerator<string> {
     this.#viewers++;
     if (!this.#running) void this.#keepUpdating();
-    const aborted = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
     try {
       let at = this.#numberOf(after);
       while (!signal.aborted) {
@@ -120,7 +121,7 @@ export class PageFeed implements ProxierObserver {
             yield text;
           }
         }
-        await Promise.race([next, aborted]);
+        await settledOrAborted(next, signal);
       }
     } finally {
       this.#viewers--;
@@ -186,6 +187,7 @@ export class PageFeed implements ProxierObserver {
     const names = this.#changed;
     this.#changed = new Set();
     const ports = await services.ports(names);
+    for (const [service, { length }] of ports) if (length === 0) this.#refusals.delete(service);
     const counts = await this.#count(now);
     const before = this.#latest;
     const number = this.#number + 1;
@@ -219,8 +221,7 @@ export class PageFeed implements ProxierObserver {
     const names = [...this.#busy];
     this.#busy.clear();
     if (!this.#counting) {
-      // The reading before may be from long ago.
-      this.#counting = true;
+      await this.#beginCounting();
       return undefined;
     }
     if (intervalMs === undefined) return undefined;
@@ -235,23 +236,52 @@ export class PageFeed implements ProxierObserver {
     return counts;
   }
 
+  /** The former counts may be from long ago. Before the first write, there is no list, and the kernel may have counts of an earlier run. */
+  async #beginCounting(): Promise<void> {
+    const list = await this.#options.answers(["services"]);
+    if (!(list instanceof PiecewiseList)) return;
+    this.#refusals.clear();
+    for await (const ports of list.pieces as AsyncIterable<readonly ServicePortStatus[]>) {
+      for (const port of ports) if (port.refusals !== undefined) this.#noteRefusals(port);
+    }
+    this.#counting = true;
+  }
+
+  #noteRefusals(port: ServicePortStatus): void {
+    const service = `${port.namespace}/${port.name}`;
+    const ofService = this.#refusals.get(service) ?? new Map<string, Refusals>();
+    this.#refusals.set(service, ofService.set(portKey(port), refusedAndDropped(port)));
+  }
+
   #countsOf(ports: Awaited<ReturnType<ListedChanges["ports"]>>, intervalMs: number): PortCounts[] {
-    const before = this.#refusals;
-    this.#refusals = new Map();
-    const perSecond = (now: number, last = 0): number => (Math.max(0, now - last) / intervalMs) * 1_000;
-    return [...ports.values()].flat().map((port) => {
-      const { connections, connectionsPerSecond, refusals } = port;
-      const key = portKey(port);
-      const totals = refusedAndDropped(port);
-      const last = before.get(key);
-      if (refusals !== undefined) this.#refusals.set(key, totals);
-      return {
-        ...{ key, connections, connectionsPerSecond, refusals },
-        refused: perSecond(totals.refused, last?.refused),
-        dropped: perSecond(totals.dropped, last?.dropped),
-      };
+    // The kernel forgets a count after a pause, and starts again from zero.
+    const perSecond = (now: number, last = 0): number => ((now < last ? now : now - last) / intervalMs) * 1_000;
+    return Array.from(ports).flatMap(([service, all]) => {
+      const before = this.#refusals.get(service);
+      this.#refusals.delete(service);
+      return all.map((port) => {
+        const { connections, connectionsPerSecond, refusals } = port;
+        const key = portKey(port);
+        const { refused, dropped } = refusedAndDropped(port);
+        const last = before?.get(key);
+        if (refusals !== undefined) this.#noteRefusals(port);
+        return {
+          ...{ key, connections, connectionsPerSecond, refusals },
+          refused: perSecond(refused, last?.refused),
+          dropped: perSecond(dropped, last?.dropped),
+        };
+      });
     });
   }
+}
+
+/** Promise.race would leave a reaction at a promise that lives as long as the viewer, for each update. */
+async function settledOrAborted(promise: Promise<void>, signal: AbortSignal): Promise<void> {
+  const aborted = Promise.withResolvers<void>();
+  const abort = (): void => aborted.resolve();
+  signal.addEventListener("abort", abort);
+  if (signal.aborted) abort();
+  await Promise.race([promise, aborted.promise]).finally(() => signal.removeEventListener("abort", abort));
 }
 
 function messageOf(message: object): string {

@@ -8,6 +8,11 @@ import type { WriteBucket } from "./write-history.js";
  */
 export type PageMessage = PageUpdate | PageServices;
 
+/** The last message to a viewer whose place another one has taken. */
+export interface PageReplaced {
+  readonly replaced: true;
+}
+
 /** Some of the services, in the order of the list. */
 export interface PageServices {
   readonly items: readonly ServicePortStatus[];

@@ -17,15 +17,16 @@ import {
 import { PacketError } from "../../tools/explain/packet-report.js";
 import type { ListedChanges } from "../answers/service-board.js";
 import type { PageFeed } from "./page-feed.js";
-import type { PageExplanation, PageFound } from "./page-update.js";
+import type { PageExplanation, PageFound, PageReplaced } from "./page-update.js";
 
 const STATUS_PAGE = "/status";
 
 /** The document that deploy/page.mjs builds. It lies beside this file's output in both dist/daemon/page/ and the image's dist/chunks/. */
 const DOCUMENT = new URL("./page.html", import.meta.url);
 
-/** Maximum number of open streams: one per visible page. */
+/** Maximum number of open streams: one per visible page. A further one replaces the one that has read least recently. */
 const MAX_STREAMS = 8;
+const REPLACED = `data: ${JSON.stringify({ replaced: true } satisfies PageReplaced)}\n\n`;
 /** Maximum length of a packet's description, in characters. */
 const MAX_WORDS_LENGTH = 300;
 
@@ -50,7 +51,8 @@ export function statusPage(options: StatusPageOptions): HttpHandler {
 class StatusPage {
   readonly #options: StatusPageOptions;
   #document: Promise<HttpReply> | undefined;
-  #streams = 0;
+  /** Each ends a stream. The one that has read least recently is the first. */
+  readonly #streams = new Set<AbortController>();
   /** Kinds of requests that are being answered, of those that take long. */
   readonly #working = new Set<string>();
 
@@ -86,17 +88,29 @@ class StatusPage {
   }
 
   #stream(method: string, after: string | undefined, signal: AbortSignal): HttpReply {
-    if (this.#streams >= MAX_STREAMS) return textReply(503, `${MAX_STREAMS} pages are open already\n`);
     const body = method === "HEAD" ? "" : this.#messages(after, signal);
     return { status: 200, type: "text/event-stream", body, headers: NOT_STORED };
   }
 
+  /** If a further stream were rejected, clients that never read could keep everyone out. */
   async *#messages(after: string | undefined, signal: AbortSignal): AsyncGenerator<string> {
-    this.#streams++;
+    const [slowest] = this.#streams;
+    if (slowest !== undefined && this.#streams.size >= MAX_STREAMS) {
+      this.#streams.delete(slowest);
+      slowest.abort();
+    }
+    const replaced = new AbortController();
+    this.#streams.add(replaced);
     try {
-      yield* this.#options.feed.follow(after, signal);
+      for await (const message of this.#options.feed.follow(after, AbortSignal.any([signal, replaced.signal]))) {
+        yield message;
+        if (replaced.signal.aborted) break;
+        this.#streams.delete(replaced);
+        this.#streams.add(replaced);
+      }
+      if (replaced.signal.aborted) yield REPLACED;
     } finally {
-      this.#streams--;
+      this.#streams.delete(replaced);
     }
   }
 

@@ -1,5 +1,5 @@
 /** Follows /status/stream while the page is visible, and connects again when the connection ends. */
-import type { PageMessage } from "../page-update.js";
+import type { PageMessage, PageReplaced } from "../page-update.js";
 import { AWAY } from "./requests.js";
 
 /** Silence after which the daemon counts as away: it sends an update every 2 s. */
@@ -37,15 +37,16 @@ export class Stream {
     this.#source = source;
     source.addEventListener("message", ({ data }: MessageEvent<string>) => {
       this.#awaitMessage();
-      const message = JSON.parse(data) as PageMessage;
+      const message = JSON.parse(data) as PageMessage | PageReplaced;
+      if ("replaced" in message)
+        return this.#lost("another page has taken the place of this one (8 may be open); trying again");
       if ("id" in message) this.#after = message.id;
       else this.#complete = message.last === true;
       this.#listener.message(message);
     });
     // The browser does not say why. It would connect again with the same id.
     source.addEventListener("error", () => {
-      const isRefused = source.readyState === EventSource.CLOSED;
-      this.#lost(isRefused ? "the daemon refuses another page (8 may be open); trying again" : AWAY);
+      this.#lost(source.readyState === EventSource.CLOSED ? "the daemon refuses this page; trying again" : AWAY);
     });
     this.#awaitMessage();
   }

@@ -5,6 +5,7 @@ import { portKey } from "../../../../src/daemon/page/page-update.js";
 import { WriteHistory } from "../../../../src/daemon/page/write-history.js";
 import { PiecewiseList } from "../../../../src/daemon/control/json-parts.js";
 import type { ServicePortStatus, StatusReport } from "../../../../src/observe/status-report.js";
+import { liveBytes } from "../../../support/live-bytes.ts";
 import { WRITTEN } from "../../proxier/support/sync-report.ts";
 
 function portOf(service: string, more: Partial<ServicePortStatus> = {}): ServicePortStatus {
@@ -20,32 +21,38 @@ class World {
   visit: ((service: string) => void) | undefined;
   statusFails = false;
   readings = 0;
-  readonly feed = new PageFeed({
-    updateMs: 5,
-    history: new WriteHistory(),
-    status: () =>
-      this.statusFails
-        ? Promise.reject(new Error("no status"))
-        : Promise.resolve({ families: [{ inForce: this.inForce }] } as unknown as StatusReport),
-    answers: ([what]) =>
-      what === "events"
-        ? Promise.resolve({ items: [] })
-        : Promise.resolve(new PiecewiseList({}, pieces([...this.services.values()]))),
-    services: {
-      counts: true,
-      ports: (names) =>
-        Promise.resolve(
-          new Map(Array.from(names, (name) => [name, [this.services.get(name)].filter((port) => port !== undefined)])),
-        ),
-      withEndpoint: () => Promise.resolve([]),
-      reasons: () => Promise.resolve(new Map(this.reasons)),
-      readCounts: () => {
-        this.readings++;
-        return Promise.resolve(1_000);
+  readonly feed: PageFeed;
+
+  constructor({ updateMs = 5 } = {}) {
+    this.feed = new PageFeed({
+      updateMs,
+      history: new WriteHistory(),
+      status: () =>
+        this.statusFails
+          ? Promise.reject(new Error("no status"))
+          : Promise.resolve({ families: [{ inForce: this.inForce }] } as unknown as StatusReport),
+      answers: ([what]) =>
+        what === "events"
+          ? Promise.resolve({ items: [] })
+          : Promise.resolve(new PiecewiseList({}, pieces([...this.services.values()]))),
+      services: {
+        counts: true,
+        ports: (names) =>
+          Promise.resolve(
+            new Map(
+              Array.from(names, (name) => [name, [this.services.get(name)].filter((port) => port !== undefined)]),
+            ),
+          ),
+        withEndpoint: () => Promise.resolve([]),
+        reasons: () => Promise.resolve(new Map(this.reasons)),
+        readCounts: () => {
+          this.readings++;
+          return Promise.resolve(1_000);
+        },
+        onCounts: (visit) => (this.visit = visit),
       },
-      onCounts: (visit) => (this.visit = visit),
-    },
-  });
+    });
+  }
 
   async *messages(after?: string, signal = new AbortController().signal): AsyncGenerator<PageMessage> {
     for await (const text of this.feed.follow(after, signal)) {
@@ -148,6 +155,48 @@ test("counts are sent for busy services alone, with refusals per second", async 
   world.visit?.("demo/web");
   const [next] = (await until(messages, counted)).filter(isUpdate).slice(-1);
   expect(next.counts?.[0]).toMatchObject({ refused: 0 });
+  await messages.return(undefined);
+});
+
+test("refusals from before the first viewer came, or while a service was idle, are no rate", async () => {
+  const world = new World();
+  const refusing = (endpoint: number): ServicePortStatus => portOf("demo/web", { refusals: { endpoint } });
+  const counted = (message: PageMessage): boolean => isUpdate(message) && (message.counts?.length ?? 0) > 0;
+  for (const opening of ["first", "second"]) {
+    world.services.set("demo/web", refusing(40));
+    const began = Date.now();
+    const messages = world.messages();
+    world.visit?.("demo/web");
+    const first = (message: PageMessage): boolean => isUpdate(message) && (message.traffic?.at(-1)?.at ?? 0) >= began;
+    const [sample] = (await until(messages, first)).filter(isUpdate).slice(-1);
+    expect(sample.traffic?.at(-1), opening).toMatchObject({ refused: 0, dropped: 0 });
+    // Other readings follow in between, without this service.
+    const { readings } = world;
+    await until(messages, () => world.readings > readings + 2);
+    world.services.set("demo/web", refusing(41));
+    world.visit?.("demo/web");
+    const [later] = (await until(messages, counted)).filter(isUpdate).slice(-1);
+    expect(later.counts, opening).toMatchObject([{ refused: 1 }]);
+    // The kernel has forgotten the count, and started again.
+    world.services.set("demo/web", refusing(2));
+    world.visit?.("demo/web");
+    const [restarted] = (await until(messages, counted)).filter(isUpdate).slice(-1);
+    expect(restarted.counts, opening).toMatchObject([{ refused: 2 }]);
+    await messages.return(undefined);
+    await expect.poll(() => world.visit).toBeUndefined();
+  }
+});
+
+test("a page that stays open needs no more memory with each update", async () => {
+  const world = new World({ updateMs: 0 });
+  const messages = world.messages();
+  const follow = async (updates: number): Promise<void> => {
+    for (let seen = 0; seen < updates;) if (isUpdate(((await messages.next()) as { value: PageMessage }).value)) seen++;
+  };
+  await follow(1_000);
+  const before = liveBytes();
+  await follow(2_000);
+  expect((liveBytes() - before) / 2_000).toBeLessThan(100);
   await messages.return(undefined);
 });
 
