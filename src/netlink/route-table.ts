@@ -24,6 +24,7 @@ const IFINFO_LENGTH = 16;
 const IFLA_IFNAME = 3;
 const IFLA_MASTER = 10;
 const IFLA_LINKINFO = 18;
+const IFLA_GROUP = 27;
 const IFLA_INFO_KIND = 1;
 const RTMSG_LENGTH = 12;
 const RTM_TYPE = 7;
@@ -67,6 +68,8 @@ export interface KernelLink {
   readonly name: string;
   /** "bridge", "veth"; "" if it has none. */
   readonly kind: string;
+  /** Number of its group (`ip link set … group`), 0 by default. */
+  readonly group: number;
   /** Name of the bridge or bond that it belongs to. */
   readonly master?: string;
 }
@@ -139,6 +142,7 @@ export class RouteTable {
       index: index(link),
       name: name(link),
       kind: textOf(nestOf(link.attributes, IFLA_LINKINFO), IFLA_INFO_KIND) ?? "",
+      group: numberOf(link.attributes, IFLA_GROUP) ?? 0,
       master: names.get(numberOf(link.attributes, IFLA_MASTER) ?? 0),
     }));
   }

@@ -251,6 +251,13 @@ test.for([
     remedy: /^run `nft insert rule inet wall gate ct status dnat accept`/,
     unload: ["nft delete table inet wall"],
   },
+  {
+    name: "that compare interfaces by their index, and accept only the loopback interface",
+    load: () => nft(wall("inet", "forward priority 0; policy drop", 'iif "lo" accept', "ct state established accept")),
+    what: /^chain gate \(hook forward\) of table inet wall drops packets to default\/web, default\/far, default\/both: by policy$/,
+    remedy: /^run `nft insert rule inet wall gate ct status dnat accept`/,
+    unload: ["nft delete table inet wall"],
+  },
 ])("rules drop everything: $name", async ({ load, what, remedy, unload }) => {
   await load();
   try {

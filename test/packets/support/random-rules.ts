@@ -267,6 +267,7 @@ class TableMaker {
       `ct state ${dice.pick(["new", "established", "invalid"])}`,
       `ct status ${dice.pick(["dnat", "snat", "assured", "confirmed"])}`,
       `ct direction ${dice.pick(["original", "reply"])}`,
+      `ct zone ${dice.pick(["0", "!= 0"])}`,
       `ct mark ${dice.pick(MARKS)}`,
       `ct original ${family} ${dice.pick(["saddr", "daddr"])} ${address}`,
       `ct reply ${family} ${dice.pick(["saddr", "daddr"])} ${address}`,
@@ -291,7 +292,8 @@ class TableMaker {
       `meta mark set jhash ${family} saddr mod 2${dice.chance(85) ? " seed 0x7" : ""} meta mark 1`,
       "meta nfproto ipv4",
       "meta protocol ip",
-      ...(dice.chance(30) ? [`iif "${dice.pick(this.#alphabet.devices)}"`] : []),
+      `${dice.pick(["iif", "oif"])} "${dice.pick(this.#alphabet.devices)}"`,
+      `${dice.pick(["iifgroup", "oifgroup"])} ${dice.pick(["!= 0", "0", "7"])}`,
       `meta l4proto . th dport { tcp . ${dice.pick(this.#alphabet.ports)}, udp . ${dice.pick(this.#alphabet.ports)} }`,
       ...(this.#sets.length > 0
         ? [
@@ -318,7 +320,7 @@ class TableMaker {
       "meta skuid 0",
       "meta cpu 0",
       "quota over 300 bytes",
-      ...(this.#hasConntrack ? ["ct count over 2", "ct zone 0"] : []),
+      ...(this.#hasConntrack ? ["ct count over 2"] : []),
     ]);
   }
 

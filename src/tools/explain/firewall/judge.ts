@@ -2,7 +2,7 @@
 import { Hook, Priority } from "../../../netlink/constants.js";
 import type { TableRef } from "../../../netlink/kernel.js";
 import type { IpFamily } from "../../../base/ip.js";
-import type { Bits } from "../machine/bits.js";
+import { type Bits, equals } from "../machine/bits.js";
 import { type Branch, branchOf, changed, guessAll } from "../machine/branch.js";
 import type { IsMet } from "../machine/hooks.js";
 import type { World } from "../machine/machine-world.js";
@@ -131,16 +131,15 @@ export class Judge {
 
   /** Groups the interfaces by which packets come such that rules treat those of a group alike. Empty if there are too many. */
   async #alikeInterfaces(): Promise<readonly (readonly string[])[]> {
-    const { names, devices } = this.#seen;
+    const { compared, devices } = this.#seen;
     const links = await this.#routing.links();
     const kinds = new Map(links.map(({ name, kind }) => [name, kind]));
     const groups = Map.groupBy(
       links.filter(({ name, master = "" }) => name !== "lo" && !JOINED.includes(kinds.get(master) ?? "")),
-      ({ name, kind }) => {
-        if (names === undefined || kind === "bridge" || devices.includes(name)) return name;
-        const bytes = new Uint8Array(16);
-        bytes.set(Buffer.from(name));
-        return names.map((prefix) => Number(prefix.every((byte, i) => byte === bytes[i]))).join("");
+      (link) => {
+        const { name, kind } = link;
+        if (compared === undefined || kind === "bridge" || devices.includes(name)) return name;
+        return compared.map(({ part, with: value }) => Number(equals(part(link), value))).join("");
       },
     );
     if (groups.size > MOST_GROUPS) return [];

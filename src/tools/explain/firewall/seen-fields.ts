@@ -1,6 +1,7 @@
 /** Finds the parts of a packet that rules read. Packets that are equal in these parts are treated alike. */
-import { CtKey, FibFlag, Hook, MetaKey, PayloadBase, Priority } from "../../../netlink/constants.js";
+import { CmpOp, CtKey, FibFlag, Hook, PayloadBase, Priority } from "../../../netlink/constants.js";
 import type { Expr, TableRef } from "../../../netlink/kernel.js";
+import { LINK_PARTS, type LinkPart } from "../machine/packet-values.js";
 import type { RoutedKernel } from "../world/routing.js";
 
 /** Header bits that some rule reads. Packets that are equal in these bits are treated alike. */
@@ -8,22 +9,21 @@ export interface SeenFields {
   readonly network: Uint8Array;
   readonly transport: Uint8Array;
   readonly interfaces: boolean;
-  /** Names of interfaces with which rules compare, or their beginnings. Undefined if rules look at interfaces in other ways. */
-  readonly names: readonly Uint8Array[] | undefined;
+  /** Values with which rules compare parts of interfaces. Undefined if rules look at interfaces in other ways. */
+  readonly compared: readonly { readonly part: LinkPart; readonly with: Uint8Array }[] | undefined;
   /** Devices that have chains. */
   readonly devices: readonly string[];
   /** Whether some rule sees a packet's original destination, before translation or through its connection. */
   readonly vip: boolean;
 }
 
-const INTERFACES: readonly number[] = [MetaKey.iifname, MetaKey.oifname];
 /** Equal for all services' connections. */
 const STATES: readonly number[] = [CtKey.state, CtKey.status, CtKey.direction, CtKey.mark, CtKey.labels];
 
 export async function seenFields(kernel: RoutedKernel, tables: readonly TableRef[]): Promise<SeenFields> {
   const [network, transport] = [new Uint8Array(40), new Uint8Array(20)];
   let [interfaces, vip, otherwise] = [false, false, false];
-  const names: Uint8Array[] = [];
+  const compared: { part: LinkPart; with: Uint8Array }[] = [];
   const devices: string[] = [];
   for (const ref of tables) {
     for (const { base } of await kernel.chains(ref)) {
@@ -34,10 +34,12 @@ export async function seenFields(kernel: RoutedKernel, tables: readonly TableRef
       vip ||= isDevices || (base?.hook === Hook.prerouting && base.type !== "nat" && base.priority < Priority.dstnat);
     }
     for (const { exprs } of await kernel.rules(ref)) {
-      const loads = exprs.some((expr) => expr.type === "meta" && INTERFACES.includes(expr.key));
+      const parts = exprs.flatMap((expr) => (expr.type === "meta" ? (LINK_PARTS[expr.key]?.[1] ?? []) : []));
+      const loads = parts.length > 0;
       interfaces ||= loads;
-      otherwise ||= exprs.some((expr) => (loads && !COMPARED.includes(expr.type)) || isOfInterface(expr));
-      if (loads) names.push(...exprs.flatMap((expr) => (expr.type === "cmp" ? [expr.data] : [])));
+      otherwise ||= exprs.some((expr) => (loads && !isComparison(expr)) || isOfInterface(expr));
+      const values = exprs.flatMap((expr) => (expr.type === "cmp" ? [expr.data] : []));
+      for (const part of new Set(parts)) compared.push(...values.map((value) => ({ part, with: value })));
       // The addresses and ports of a connection are those in the headers of its first packet.
       const seesEnds = exprs.some((expr) => expr.type === "ct" && !STATES.includes(expr.key));
       vip ||= seesEnds;
@@ -46,10 +48,10 @@ export async function seenFields(kernel: RoutedKernel, tables: readonly TableRef
       exprs.forEach((expr, i) => addSeen(expr, exprs[i + 1], network, transport));
     }
   }
-  return { network, transport, interfaces, names: otherwise ? undefined : names, devices, vip };
+  return { network, transport, interfaces, compared: otherwise ? undefined : compared, devices, vip };
 }
 
-/** Expressions that use an interface's name only to compare it, or not at all. */
+/** Expressions that compare a part of an interface with one value, or do not use it. */
 const COMPARED: readonly Expr["type"][] = [
   "meta",
   "cmp",
@@ -64,6 +66,11 @@ const COMPARED: readonly Expr["type"][] = [
   "fwd",
   "synproxy",
 ];
+
+function isComparison(expr: Expr): boolean {
+  if (expr.type === "cmp" && expr.op !== CmpOp.eq && expr.op !== CmpOp.neq) return false;
+  return COMPARED.includes(expr.type);
+}
 
 function isOfInterface(expr: Expr): boolean {
   return expr.type === "fib" && (expr.flags & (FibFlag.iif | FibFlag.oif)) !== 0;

@@ -43,8 +43,10 @@ const MOST_VERDICTS = 16;
 
 const EVALUATIONS: Evaluations = {
   payload,
-  meta: ({ key, dreg, sreg = 0 }, rule) =>
-    dreg === undefined ? setMeta(key, sreg, rule) : load(dreg, metaValue(key, rule.state, rule.place.ref.family), rule),
+  meta: async ({ key, dreg, sreg = 0 }, rule) => {
+    if (dreg === undefined) return setMeta(key, sreg, rule);
+    return load(dreg, await metaValue(key, rule.state, rule.place.ref.family, rule.world.routes), rule);
+  },
   ct: ({ key, direction, dreg, sreg = 0 }, rule) =>
     dreg === undefined
       ? setCt(key, sreg, rule)

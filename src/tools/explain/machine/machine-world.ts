@@ -1,7 +1,7 @@
 /** The facts that rules depend on besides the packet, and the results of a rule. */
 import type { IpFamily } from "../../../base/ip.js";
 import type { RuleInfo, SetDump, TableRef, Verdict } from "../../../netlink/kernel.js";
-import type { KernelRoute, RouteFrom } from "../../../netlink/route-table.js";
+import type { KernelLink, KernelRoute, RouteFrom } from "../../../netlink/route-table.js";
 import type { Ternary } from "./bits.js";
 import type { Branch } from "./branch.js";
 import type { Elements, Found } from "./elements.js";
@@ -30,6 +30,8 @@ export interface Routes {
    * KernelError.
    */
   addressesOf(device: string | undefined): Promise<readonly string[]>;
+  /** The interface of this name. Undefined if there is none, or it cannot be read. Never rejects. */
+  linkNamed(name: string): Promise<KernelLink | undefined>;
   /** The ports of a bridge. Undefined if the device is no bridge, or unknown. Never rejects. */
   portsOf(device: string | undefined): Promise<readonly string[] | undefined>;
   /** Whether packets from the interface pass the hooks of IP as packets of a bridge (br_netfilter). Never rejects. */

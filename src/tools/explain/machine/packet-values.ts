@@ -11,7 +11,8 @@ import {
 } from "../../../netlink/constants.js";
 import type { Expr, Family } from "../../../netlink/kernel.js";
 import { type Bits, exactly, hostNumber, unknownBits } from "./bits.js";
-import type { World } from "./machine-world.js";
+import type { KernelLink } from "../../../netlink/route-table.js";
+import type { Routes, World } from "./machine-world.js";
 import { type Field, fieldOf, OPPOSITE, type PacketState, placeOf, protocolNumberOf } from "./packet-state.js";
 
 /** "break": the packet has no such value, and the rule ends. "maybe": the value is unknown, and there may be none. */
@@ -27,29 +28,59 @@ const META: Readonly<Partial<Record<number, (state: PacketState, table: Family) 
   [MetaKey.protocol]: ({ family }) => exactly(family === "ip" ? Uint8Array.of(0x08, 0x00) : Uint8Array.of(0x86, 0xdd)),
   [MetaKey.iifname]: ({ inInterface }) => interfaceBits(inInterface),
   [MetaKey.oifname]: ({ outInterface }) => interfaceBits(outInterface),
-  [MetaKey.iif]: ({ inInterface }) => (inInterface === "" ? hostNumber(0) : unknownBits(4)),
-  [MetaKey.oif]: ({ outInterface }) => (outInterface === "" ? hostNumber(0) : unknownBits(4)),
   [MetaKey.pkttype]: ({ packetType }) => packetType,
 };
 
+/** Reads a part of an interface. */
+export type LinkPart = (link: KernelLink) => Bits;
+const index: LinkPart = (link) => hostNumber(link.index);
+const name: LinkPart = (link) => nameBits(link.name);
+const group: LinkPart = (link) => hostNumber(link.group);
+
+/** Parts of an interface that rules read, by the key that reads them. */
+export const LINK_PARTS: Readonly<Partial<Record<number, readonly ["inInterface" | "outInterface", LinkPart]>>> = {
+  [MetaKey.iifname]: ["inInterface", name],
+  [MetaKey.oifname]: ["outInterface", name],
+  [MetaKey.iif]: ["inInterface", index],
+  [MetaKey.oif]: ["outInterface", index],
+  [MetaKey.iifgroup]: ["inInterface", group],
+  [MetaKey.oifgroup]: ["outInterface", group],
+};
+
 /** nft_meta_get_eval. @param table family of the rule's table. */
-export function metaValue(key: number, state: PacketState, table: Family): Value {
-  return META[key]?.(state, table) ?? "maybe";
+export function metaValue(key: number, state: PacketState, table: Family, routes: Routes): Value | Promise<Value> {
+  const value = META[key]?.(state, table);
+  const linkPart = LINK_PARTS[key];
+  if (value !== undefined || linkPart === undefined) return value ?? "maybe";
+  const [end, part] = linkPart;
+  // Without an interface, only the index has a value.
+  if (state[end] === "") return part === index ? hostNumber(0) : "break";
+  return linkValue(state[end], part, routes);
+}
+
+async function linkValue(device: string | undefined, part: LinkPart, routes: Routes): Promise<Value> {
+  const link = device === undefined ? undefined : await routes.linkNamed(device);
+  return link === undefined ? "maybe" : part(link);
 }
 
 function interfaceBits(name: string | undefined): Bits {
+  return name === undefined ? unknownBits(16) : nameBits(name);
+}
+
+function nameBits(name: string): Bits {
   const bytes = new Uint8Array(16);
-  if (name === undefined) return unknownBits(bytes.length);
   bytes.set(Buffer.from(name).subarray(0, 15));
   return exactly(bytes);
 }
 
-/** Unlisted are zone, helper, expiration, and counted packets and bytes. */
+/** Unlisted are helper, expiration, and counted packets and bytes. */
 const CT: Readonly<Partial<Record<number, (state: PacketState, ofReply: boolean) => Bits>>> = {
   [CtKey.status]: connectionStatus,
   [CtKey.direction]: ({ direction }) => exactly(Uint8Array.of(direction === "original" ? 0 : 1)),
   [CtKey.mark]: ({ ctMark }) => ctMark,
   [CtKey.labels]: ({ ctLabels }) => ctLabels,
+  // With another zone, the packet's fate is unknown before (`setCt`, target CT).
+  [CtKey.zone]: () => exactly(new Uint8Array(2)),
   [CtKey.protocol]: ({ protocol }) =>
     protocol === "icmp" ? unknownBits(1) : exactly(Uint8Array.of(IpProto[protocol])),
   [CtKey.l3protocol]: ({ family }) => exactly(Uint8Array.of(NfProto[family])),

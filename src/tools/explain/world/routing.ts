@@ -70,10 +70,13 @@ export class Routing implements Routes {
     return this.#ask([], "links", (table) => table.links());
   }
 
+  async linkNamed(name: string | undefined): Promise<KernelLink | undefined> {
+    return (await this.links()).find((link) => link.name === name);
+  }
+
   async portsOf(device: string | undefined): Promise<readonly string[] | undefined> {
-    const links = await this.links();
-    if (links.find(({ name }) => name === device)?.kind !== "bridge") return undefined;
-    return links.filter(({ master }) => master === device).map(({ name }) => name);
+    if ((await this.linkNamed(device))?.kind !== "bridge") return undefined;
+    return (await this.links()).filter(({ master }) => master === device).map(({ name }) => name);
   }
 
   async addressesOf(device: string | undefined): Promise<readonly string[]> {
