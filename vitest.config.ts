@@ -6,8 +6,8 @@ import { patience } from "./test/lab/patience.ts";
 const isolate = false;
 
 /**
- * One project per tier. `npm test` runs them one after another (test/run.ts): all but "unit" need their own network
- * namespace, which test/lab/enter.mjs makes.
+ * One project per tier. `npm test` runs them one after another (test/run.ts): all but "unit" and "bootstrap" need their
+ * own network namespace, which test/lab/enter.mjs makes.
  */
 export default defineConfig({
   test: {
@@ -21,6 +21,7 @@ export default defineConfig({
     expect: { poll: { timeout: patience(90_000) } },
     projects: [
       { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"], isolate } },
+      { extends: true, test: { name: "bootstrap", include: ["test/bootstrap/**/*.test.ts"], isolate } },
       { extends: true, test: { name: "conformance", include: ["test/conformance/**/*.test.ts"], isolate } },
       { extends: true, test: { name: "native", include: ["test/native/**/*.test.ts"], isolate } },
       { extends: true, test: { name: "packets", include: ["test/packets/**/*.test.ts"], isolate } },

@@ -25,7 +25,9 @@ import { fileURLToPath } from "node:url";
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const nodePackage = path.join(root, "node_modules", `node-linux-${process.arch}`);
 const binDirectory = path.join(root, "node_modules", ".bin");
-const pinnedNode = path.join(binDirectory, "node");
+const pinnedNode = path.join(nodePackage, "bin", "node");
+/** The same for people and PATH, under one name for all architectures. */
+const nodeLink = path.join(binDirectory, "node");
 const stamps = path.join(root, "build", "stamps");
 
 /** The commands that the machine must have, with their Debian packages and purposes. */
@@ -197,10 +199,13 @@ function missingRequirements(list) {
   return list.filter(({ command, file }) => (command ? !isCommand(command) : !fs.existsSync(file)));
 }
 
-/** Installs missing packages with apt-get, as root or through a sudo without password. */
-async function ensurePackages(list) {
+/**
+ * Finds out which packages are missing, and fails at once if they cannot be installed: before npm starts its work, which
+ * takes minutes. Returns the installation with apt-get, as root or through a sudo without password.
+ */
+async function planPackages(list) {
   const missing = missingRequirements(list);
-  if (missing.length === 0) return;
+  if (missing.length === 0) return () => undefined;
   const packages = missing.map((requirement) => requirement.package);
   for (const requirement of missing) {
     say(`missing: ${requirement.command ?? requirement.file} (package ${requirement.package}, for ${requirement.for})`);
@@ -218,17 +223,22 @@ async function ensurePackages(list) {
   // sudo drops the environment, so env(1) sets the variables that apt needs.
   const prefix = [...(isRoot ? [] : ["sudo", "-n"]), "env", "DEBIAN_FRONTEND=noninteractive"];
   const apt = (args) => run(prefix[0], [...prefix.slice(1), ...args]);
-  await step(`installing Debian packages: ${packages.join(" ")}`, async () => {
-    if ((await apt(install)).ok) return;
-    say("apt-get could not install from the lists it has; updating them");
-    const update = await apt(["apt-get", "update"]);
-    const second = await apt(install);
-    if (!second.ok) fail("apt-get could not install the packages", byHand, update.output + second.output);
-  });
-  const still = missingRequirements(missing);
-  if (still.length > 0) {
-    fail(`still missing after the installation: ${still.map((item) => item.command ?? item.file).join(", ")}`, byHand);
-  }
+  return async () => {
+    await step(`installing Debian packages: ${packages.join(" ")}`, async () => {
+      if ((await apt(install)).ok) return;
+      say("apt-get could not install from the lists it has; updating them");
+      const update = await apt(["apt-get", "update"]);
+      const second = await apt(install);
+      if (!second.ok) fail("apt-get could not install the packages", byHand, update.output + second.output);
+    });
+    const still = missingRequirements(missing);
+    if (still.length > 0) {
+      fail(
+        `still missing after the installation: ${still.map((item) => item.command ?? item.file).join(", ")}`,
+        byHand,
+      );
+    }
+  };
 }
 
 function readJson(file) {
@@ -270,6 +280,16 @@ async function ensureNpmPackages() {
       "npm ci --include=optional",
     );
   }
+}
+
+/**
+ * Makes the link that documents name. The pinned Node has a package per architecture, each with the command `node`. When
+ * npm before 11 leaves one out, it also removes the other one's link.
+ */
+function ensureNodeLink() {
+  if (fs.existsSync(nodeLink)) return;
+  fs.rmSync(nodeLink, { force: true });
+  fs.symlinkSync(path.relative(binDirectory, pinnedNode), nodeLink);
 }
 
 /** Returns all files under the given paths, relative to the root, sorted. */
@@ -427,7 +447,9 @@ async function main() {
     ...(options.includes("--browser") ? browserRequirements : []),
     ...(options.includes("--image") ? imageRequirements : []),
   ];
-  await all([ensurePackages(packages), ensureNpmPackages()]);
+  const installPackages = await planPackages(packages);
+  await all([installPackages(), ensureNpmPackages()]);
+  ensureNodeLink();
   await all([
     ...(options.includes("--no-addon") ? [] : [ensureAddon()]),
     ...(options.includes("--asan") ? [ensureSanitizedAddon()] : []),

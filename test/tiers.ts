@@ -16,6 +16,7 @@ export interface Tier {
 export const tiers: readonly Tier[] = [
   { name: "lint", what: "type checks; linter and formatter too unless --short", runs: "checks" },
   { name: "unit", what: "pure functions and the fake kernel", runs: "plain" },
+  { name: "bootstrap", what: "a new checkout's first commands, with releases of npm and Node", runs: "plain" },
   { name: "conformance", what: "one suite on the fake and on the real kernel", runs: "in-namespaces" },
   { name: "native", what: "the addon: codec, errors, dumps, events, fuzzing", runs: "in-namespaces" },
   { name: "leaks", what: "the addon under LeakSanitizer, in worker threads too", runs: "in-namespaces", long: true },
@@ -97,6 +98,7 @@ export const commands: readonly Command[] = [
     in: { test: "short", ci: "short", nightly: "all" },
   },
   ofTier("unit", "1 min"),
+  ofTier("bootstrap", "2 min, 1 more the first time"),
   ofTier("conformance", "2 min"),
   ofTier("native", "1 min"),
   ofTier("packets", "10 min"),

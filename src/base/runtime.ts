@@ -16,7 +16,7 @@ const OLDEST_NODE = [22, 12] as const;
 export function nodeProblem(version: string): string | undefined {
   const [major = 0, minor = 0] = version.split(".").map(Number);
   if (major > OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor >= OLDEST_NODE[1])) return undefined;
-  return `this is Node ${version}, but Node ${OLDEST_NODE.join(".")} or later is required. Run \`npm install\`, then use node_modules/.bin/node`;
+  return `this is Node ${version}, but Node ${OLDEST_NODE.join(".")} or later is required. Run \`npm run build\`, then use node_modules/.bin/node`;
 }
 
 export const COLLECTOR_FLAGS = [
