@@ -221,6 +221,59 @@ test.each([
   expect({ status, stderr }).toEqual({ status: 1, stderr: expect.stringContaining(`at '${place}': `) as string });
 });
 
+const isMap = (value: unknown): value is object => typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** The keys of a values file, with those of nested maps: `metrics.podMonitor.enabled`. */
+const keysOf = (values: object, isWanted = (_: unknown): boolean => true, prefix = ""): string[] =>
+  Object.entries(values).flatMap(([key, value]: [string, unknown]) => [
+    ...(isWanted(value) ? [prefix + key] : []),
+    ...(isMap(value) ? keysOf(value, isWanted, `${prefix}${key}.`) : []),
+  ]);
+
+/** helm also drops the chart's own value of a key that has none, as in `podAnnotations:` with only comments below it. */
+describe("a key without a value in the values file", () => {
+  const defaults = parse(readFileSync(path.join(chart, "values.yaml"), "utf8")) as object;
+  const required = ["image", "image.repository", "apiServer", "apiServer.host", "clusterCIDR", "clusterCIDR.ipv4"];
+  const smallest = {
+    image: { repository: everything.image.repository },
+    apiServer: { host: "control-plane.example" },
+    clusterCIDR: { ipv4: "10.244.0.0/16" },
+  };
+
+  function template(base: object, key?: string): { readonly stdout: string; readonly stderr: string } {
+    const empty = path.join(temporaryDirectory(), "empty.yaml");
+    writeFileSync(empty, key?.split(".").reduceRight((inner, name) => `{ ${name}: ${inner} }`, "") ?? "");
+    const args = ["template", "nft-proxier", chart, "--values", file(base), "--values", empty];
+    return spawnSync(helm(), args, { encoding: "utf8" });
+  }
+
+  test("has its default, or leaves the pods' setting out", () => {
+    const usual = objectsIn(template(smallest).stdout);
+    for (const key of keysOf(defaults).filter((key) => !required.includes(key))) {
+      const { stdout, stderr } = template(smallest, key);
+      expect({ key, stderr }).toEqual({ key, stderr: "" });
+      const objects = objectsIn(stdout);
+      expect(checkAgainst("V1DaemonSet", daemonSetOf(objects)), key).toEqual([]);
+      if (!/^(?:resources|priorityClassName|tolerations)\b/.test(key)) expect(objects, key).toEqual(usual);
+    }
+  });
+
+  test.each(required)("is refused by its name if it is %s", (key) => {
+    const [last = "", ...parents] = key.split(".").toReversed();
+    const place = parents.map((name) => `/${name}`).join("");
+    expect(template(smallest, key).stderr).toContain(`at '${place}': missing property '${last}'`);
+  });
+
+  test("causes no error of a template beside other values", () => {
+    for (const key of keysOf(everything, isMap)) {
+      expect({ key, stderr: template(everything, key).stderr }).toEqual({
+        key,
+        stderr: expect.stringMatching(/^$|at '\S*': missing property '\w+'/) as string,
+      });
+    }
+  });
+});
+
 test("helm refuses a value that does not exist", () => {
   const args = ["template", "nft-proxier", chart, ...flags([image, ...required, "toleration=x"])];
   expect(() => mustRun(helm(), args)).toThrow("additional properties 'toleration' not allowed");
