@@ -84,7 +84,7 @@ const everything = {
   metrics: {
     bindAddress: "0.0.0.0:9249",
     scrapeAnnotations: true,
-    podMonitor: { enabled: true, interval: "30s", labels: { release: "prometheus" } },
+    podMonitor: { enabled: true, interval: "30s", job: "proxy", labels: { release: "prometheus" } },
   },
   resources: { requests: { cpu: "1" }, limits: { memory: "2Gi" } },
   priorityClassName: "system-cluster-critical",
@@ -178,7 +178,14 @@ test("every value changes exactly what it says", () => {
     metadata: { name: "nft-proxier", namespace: "kube-system", labels: { release: "prometheus" } },
     spec: {
       selector: { matchLabels: { "k8s-app": "nft-proxier" } },
-      podMetricsEndpoints: [{ port: "metrics", interval: "30s" }],
+      podMetricsEndpoints: [
+        {
+          port: "metrics",
+          interval: "30s",
+          honorLabels: true,
+          relabelings: [{ targetLabel: "job", replacement: "proxy" }],
+        },
+      ],
     },
   };
   const expected = before.map((object) => patched(object, patches[object.kind] ?? {}) as KubeObject);
