@@ -21,7 +21,11 @@ export default defineConfig({
     expect: { poll: { timeout: patience(90_000) } },
     projects: [
       { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"], isolate } },
-      { extends: true, test: { name: "bootstrap", include: ["test/bootstrap/**/*.test.ts"], isolate } },
+      // The first test downloads, and each unpacks 200 MB.
+      {
+        extends: true,
+        test: { name: "bootstrap", include: ["test/bootstrap/**/*.test.ts"], testTimeout: patience(600_000) },
+      },
       { extends: true, test: { name: "conformance", include: ["test/conformance/**/*.test.ts"], isolate } },
       { extends: true, test: { name: "native", include: ["test/native/**/*.test.ts"], isolate } },
       { extends: true, test: { name: "packets", include: ["test/packets/**/*.test.ts"], isolate } },

@@ -249,37 +249,39 @@ function readJson(file) {
   }
 }
 
+/** Whether an optional package is a build for this machine. The others belong to builds for other platforms. */
+function isForThisMachine({ os: systems = [], cpu = [], libc = ["glibc"] }) {
+  return systems.includes("linux") && cpu.includes(process.arch) && libc.includes("glibc");
+}
+
 /**
- * Whether node_modules matches package-lock.json. npm writes a copy of what it installed there as its last step. Each
- * optional package is for one platform, so only the pinned Node is checked among those.
+ * Returns the packages of package-lock.json that node_modules does not have. npm writes a copy of what it installed there
+ * as its last step.
  */
-function npmPackagesInPlace() {
+function missingNpmPackages() {
   const wanted = readJson(path.join(root, "package-lock.json"))?.packages;
-  const installed = readJson(path.join(root, "node_modules", ".package-lock.json"))?.packages;
+  const installed = readJson(path.join(root, "node_modules", ".package-lock.json"))?.packages ?? {};
   if (wanted === undefined) fail("package-lock.json is missing or damaged", "git checkout -- package-lock.json");
-  if (installed === undefined || !fs.existsSync(pinnedNode)) return false;
-  const nodeKey = `node_modules/${path.basename(nodePackage)}`;
-  return Object.entries(wanted).every(([key, entry]) => {
-    if (key === "" || (entry.optional && key !== nodeKey)) return true;
-    return installed[key]?.version === entry.version && installed[key]?.integrity === entry.integrity;
+  const missing = Object.entries(wanted).filter(([key, entry]) => {
+    if (key === "" || (entry.optional && !isForThisMachine(entry))) return false;
+    return installed[key]?.version !== entry.version || installed[key]?.integrity !== entry.integrity;
   });
+  return missing.map(([key]) => key.replace(/^node_modules\//, ""));
 }
 
 async function ensureNpmPackages() {
-  if (npmPackagesInPlace()) return;
+  if (missingNpmPackages().length === 0 && fs.existsSync(pinnedNode)) return;
   // npm tells its scripts where it is. Outside of npm, use the one on PATH.
   const npmScript = process.env.npm_execpath;
   const [command, prefix] = npmScript?.endsWith(".js") ? [process.execPath, [npmScript]] : ["npm", []];
-  const options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
+  const options = ["--ignore-scripts", "--include=optional", "--no-audit", "--no-fund", "--loglevel=error"];
+  const preload = `--require=${JSON.stringify(path.join(root, "deploy", "npm-node-version.cjs"))}`;
+  const env = { ...process.env, NODE_OPTIONS: `${process.env.NODE_OPTIONS ?? ""} ${preload}` };
   await step("installing npm packages, with the pinned Node (npm ci)", () =>
-    runOrFail("npm ci", command, [...prefix, "ci", ...options], { env: process.env }),
+    runOrFail("npm ci", command, [...prefix, "ci", ...options], { env }),
   );
-  if (!fs.existsSync(pinnedNode)) {
-    fail(
-      `npm did not install ${path.basename(nodePackage)}; is it told to skip optional packages?`,
-      "npm ci --include=optional",
-    );
-  }
+  const missing = missingNpmPackages();
+  if (missing.length > 0) fail(`npm ci succeeded, but did not install ${missing.join(", ")}`);
 }
 
 /**

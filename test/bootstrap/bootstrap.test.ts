@@ -12,6 +12,8 @@ import { putFile, temporaryDirectory } from "../support/temporary-directory.ts";
 
 const ROOT = path.join(import.meta.dirname, "../..");
 const NODE_PACKAGE = `node-linux-${process.arch}`;
+/** An optional package of the status page's bundler. It does not support Node 18. */
+const BUNDLER_PACKAGE = `@rolldown/binding-linux-${process.arch}-gnu`;
 /** Each with the releases of Node that it supports. Debian 12 and 13 have npm 9.2; Node 20 and 22 bring npm 10. */
 const NPM_RELEASES = {
   "9.2.0": [18, 20, 22, 24],
@@ -49,6 +51,7 @@ interface Manifest {
 const readJson = (name: string): unknown => JSON.parse(readFileSync(path.join(ROOT, name), "utf8"));
 const { scripts, optionalDependencies } = readJson("package.json") as Manifest;
 const version = optionalDependencies[NODE_PACKAGE];
+const { packages } = readJson("package-lock.json") as { packages: Readonly<Record<string, { version: string }>> };
 
 /** Stand-ins for both compilers, in one package. */
 const COMPILERS = {
@@ -62,7 +65,7 @@ const COMPILERS = {
     for (const name of ["nft_proxier", "nft_proxier_test"]) fs.writeFileSync("build/Release/" + name + ".node", "");`,
   "src/main.ts": "",
   "tsconfig.json": "",
-  "deploy/page.mjs": "",
+  "deploy/page.mjs": `import.meta.resolve(${JSON.stringify(BUNDLER_PACKAGE)});`,
   "deploy/man.mjs": "",
 };
 const PROGRAMS = {
@@ -78,16 +81,18 @@ let checkout = "";
 beforeEach(async () => {
   checkout = temporaryDirectory();
   for (const [name, text] of Object.entries({ ...COMPILERS, ...PROGRAMS })) await putFile(checkout, name, text);
-  for (const name of [".npmrc", "deploy/bootstrap.mjs"]) cpSync(path.join(ROOT, name), path.join(checkout, name));
+  for (const name of [".npmrc", "deploy/bootstrap.mjs", "deploy/npm-node-version.cjs"])
+    cpSync(path.join(ROOT, name), path.join(checkout, name));
   const dependencies = { "node-gyp": "file:compilers" };
-  const manifest = { name: "checkout", scripts, dependencies, optionalDependencies };
-  const { packages } = readJson("package-lock.json") as { packages: Readonly<Record<string, unknown>> };
-  const nodes = Object.keys(optionalDependencies).map((name) => `node_modules/${name}`);
+  const bundler = { [BUNDLER_PACKAGE]: packages[`node_modules/${BUNDLER_PACKAGE}`].version };
+  const needs = { dependencies, optionalDependencies: { ...optionalDependencies, ...bundler } };
+  const manifest = { name: "checkout", scripts, ...needs };
+  const keys = Object.keys(needs.optionalDependencies).map((name) => `node_modules/${name}`);
   const locked = {
-    "": { name: "checkout", dependencies, optionalDependencies },
+    "": { name: "checkout", ...needs },
     compilers: { name: "node-gyp", bin: { tsc: "tsc.js" } },
     "node_modules/node-gyp": { resolved: "compilers", link: true },
-    ...Object.fromEntries(nodes.map((name) => [name, packages[name]])),
+    ...Object.fromEntries(keys.map((key) => [key, packages[key]])),
   };
   writeFileSync(path.join(checkout, "package.json"), JSON.stringify(manifest));
   writeFileSync(path.join(checkout, "package-lock.json"), JSON.stringify({ lockfileVersion: 3, packages: locked }));
