@@ -1,6 +1,5 @@
 #include "js/legacy_tables.h"
 
-#include <linux/limits.h>
 #include <linux/netfilter/x_tables.h>
 
 #include <algorithm>
@@ -9,10 +8,8 @@
 #include <vector>
 
 #include "codec/failure.h"
-#include "codec/legacy_removal.h"
 #include "js/async_task.h"
 #include "js/handle.h"
-#include "js/legacy_values.h"
 #include "js/reader.h"
 #include "js/values.h"
 #include "js/writer.h"
@@ -72,27 +69,6 @@ Napi::Value ForwardDrops(const Napi::CallbackInfo& info) {
       [](Napi::Env env, bool&& drops) -> Napi::Value { return Napi::Boolean::New(env, drops); });
 }
 
-// removeLegacyChains(connection, table, own, {lockFile, mostBytes})
-Napi::Value RemoveChains(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
-  const ConnectionPtr connection = ConnectionOf(info);
-  const TableRef table = ReadTableRef(env, info[1]);
-  const OwnChains own = ReadOwnChains(env, info[2]);
-  WantObject(env, info[3], Where(std::string("options")));
-  const Where lock_file{std::string("lockFile")};
-  const LegacyRemovalOptions options{ReadText(env, Get(env, info[3], "lockFile"), PATH_MAX, lock_file),
-                                     ReadMostBytes(env, Get(env, info[3], "mostBytes"))};
-  return AsyncTask<LegacyOutcome>::Run(
-      env, "replace iptables table",
-      [connection, table, own, options] { return RemoveLegacyChains(connection->netns(), table, own, options); },
-      [](Napi::Env e, LegacyOutcome&& outcome) -> Napi::Value {
-        Napi::Object object = RemovalToJs(e, outcome.chains, outcome.jumps, outcome.kept);
-        object.Set("countersKept", Napi::Boolean::New(e, outcome.counters_kept));
-        if (!outcome.unlocked.empty()) object.Set("unlocked", outcome.unlocked);
-        return object;
-      });
-}
-
 }  // namespace
 
 void AddLegacyTables(Napi::Env env, Napi::Object exports) {
@@ -103,7 +79,6 @@ void AddLegacyTables(Napi::Env env, Napi::Object exports) {
   add("legacyChains", Guarded<Chains>);
   add("legacyRules", Guarded<Rules>);
   add("legacyForwardDrops", Guarded<ForwardDrops>);
-  add("removeLegacyChains", Guarded<RemoveChains>);
 }
 
 }  // namespace nftp

@@ -1,4 +1,4 @@
-// Reads the kernel's tables of the iptables that preceded nf_tables, and removes one program's chains from them.
+// Reads the kernel's tables of the iptables that preceded nf_tables.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "codec/legacy_removal.h"
 #include "codec/model.h"
 #include "socket/socket.h"
 
@@ -28,27 +27,5 @@ uint32_t LegacyRules(const NetNamespace& netns, const TableRef& table, const std
 
 // Whether the policy of the table's chain FORWARD is "drop"; false if there is no such chain.
 bool LegacyForwardDrops(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes);
-
-struct LegacyRemovalOptions {
-  // The file that iptables locks while it reads and writes tables (xtables.lock). It is not created if missing.
-  std::string lock_file;
-  uint64_t most_bytes = 0;
-};
-
-struct LegacyOutcome {
-  uint32_t chains = 0;
-  uint32_t jumps = 0;
-  std::vector<KeptChain> kept;
-  // False if another process changed the table right afterwards: counters of the remaining rules then start at 0.
-  bool counters_kept = true;
-  // Why the lock was not taken; empty if it was.
-  std::string unlocked;
-};
-
-// Removes a program's chains, and the jumps to them, from a table, in one step for packets (IPT_SO_SET_REPLACE). Other
-// programs' rules keep their counters. Throws Failure, with EAGAIN if another process has the lock or keeps changing
-// the table; the table is then unchanged.
-LegacyOutcome RemoveLegacyChains(const NetNamespace& netns, const TableRef& table, const OwnChains& own,
-                                 const LegacyRemovalOptions& options);
 
 }  // namespace nftp

@@ -5,7 +5,6 @@
 #include "codec/expr_codec.cc"
 #include "codec/expr_table.cc"
 #include "codec/failure.cc"
-#include "codec/legacy_removal.cc"
 #include "codec/legacy_table.cc"
 #include "codec/message_decoder.cc"
 #include "codec/op_codec.cc"

@@ -10,7 +10,6 @@
 #include "js/exprs.cc"
 #include "js/inotify.cc"
 #include "js/legacy_tables.cc"
-#include "js/legacy_values.cc"
 #include "js/ops.cc"
 #include "js/values.cc"
 #include "js/writer.cc"

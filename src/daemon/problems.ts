@@ -4,6 +4,7 @@ import { counted } from "../base/counted.js";
 import type { ApiStatus, StatusProblem } from "../observe/status-report.js";
 import type { Flowtable } from "../flowtable/flowtable.js";
 import type { LeftoverRemoval } from "../migration/leftovers/leftover-removal.js";
+import { remedyFor } from "../migration/leftovers/returned-rules.js";
 import type { NodeGate } from "../node/node-gate.js";
 import type { Listener } from "../observe/listeners.js";
 import type { ServiceHealth } from "../observe/service-health.js";
@@ -94,8 +95,7 @@ export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): St
 export function leftoverProblems({ returned }: Pick<LeftoverRemoval, "returned">): StatusProblem[] {
   if (returned.length === 0) return [];
   const what = `kube-proxy's iptables mode has rules beside ours (${returned.join(", ")}), so kube-proxy runs on this node, or ended after nft-proxier started`;
-  const remedy = "end kube-proxy on this node, then restart nft-proxier, which removes those rules";
-  return [{ what, remedy }];
+  return [{ what, remedy: remedyFor(returned) }];
 }
 
 export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "failures">): StatusProblem[] {

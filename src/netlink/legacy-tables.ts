@@ -1,8 +1,5 @@
 import { freemem } from "node:os";
 import type { NetlinkConnection } from "./netlink-connection.js";
-import type { LegacyChainNames, LegacyRemoval } from "./nft-addon.js";
-
-export type { LegacyChainNames, LegacyRemoval };
 
 type Family = "ip" | "ip6";
 
@@ -40,18 +37,6 @@ export class LegacyTables {
   }
 
   /**
-   * Removes a program's chains, and the rules of built-in chains that jump to them. Packets see all of it at once (IPT_SO_SET_REPLACE). Other
-   * programs' rules and their counters do not change. Chains that those rules use stay too, with all chains that these jump to. `lockFile` is
-   * the file that iptables locks (flock) while it writes. It is not created. A failure leaves the table unchanged. Its `errno` is "EAGAIN" if
-   * another process holds the lock or keeps changing the table, and "system" if iptables could not have written the table.
-   */
-  remove(family: Family, table: string, own: LegacyChainNames, lockFile: string): Promise<LegacyRemoval> {
-    return this.#connection.run("replace iptables table", (addon, handle) =>
-      addon.removeLegacyChains(handle, { family, table }, own, { lockFile, mostBytes: memoryForTables() }),
-    );
-  }
-
-  /**
    * Returns a table's length, number of entries and valid hooks, then the offsets of each hook's chain and policy (IPT_SO_GET_INFO), as one
    * string. It stays equal as long as the table does not change. The cost does not depend on the table's length.
    */
@@ -64,8 +49,7 @@ export class LegacyTables {
 }
 
 /**
- * Returns the maximum length of a table, bytes. A table is read whole, and in the worst case written whole. The maximum is a share of the memory
- * that this process may still use, also within its control group's limit. A process killed for its size would be killed again and again.
+ * Returns the maximum length of a table, bytes. A table is read whole. The maximum is a share of the memory that this process may still use, also within its control group's limit. A process killed for its size would be killed again and again.
  */
 function memoryForTables(): number {
   const available = process.availableMemory();

@@ -50,29 +50,6 @@ interface NativeMonitorOptions {
 /** Receives events: one of the stream's own kinds with a value, "lost", or "error" with the error that ended the stream. Must not throw. */
 export type NativeEventCallback = (kind: string, value: unknown) => void;
 
-/** The names of a program's chains in one table of the older iptables. */
-export interface LegacyChainNames {
-  /** Chains that built-in chains jump to. A rule with such a jump is the program's own, whatever else it matches. */
-  readonly entries: readonly string[];
-  readonly others: readonly string[];
-  /** Prefixes that the names of many chains share. */
-  readonly prefixes: readonly string[];
-}
-
-/** The result of a removal from a table of the older iptables. */
-export interface LegacyRemoval {
-  /** Number of removed chains. */
-  readonly chains: number;
-  /** Number of removed rules of built-in chains, which jumped to these chains. */
-  readonly jumps: number;
-  /** Chains that stay because another program's rules jump to them, with all chains that they jump to. `user`: "a rule of chain DOCKER". */
-  readonly kept: readonly { readonly chain: string; readonly user: string }[];
-  /** False if another process changed the table right after the removal, so that the counters of all its rules start at 0. */
-  readonly countersKept: boolean;
-  /** Why the lock was not taken. Absent if it was. */
-  readonly unlocked?: string;
-}
-
 export interface InterfaceAddress {
   readonly family: "ip" | "ip6";
   /** 4 or 16 bytes. */
@@ -117,13 +94,6 @@ export interface NativeNftAddon {
   legacyRules(connection: NativeConnection, table: TableRef, chain: string, mostBytes: number): Promise<number>;
   /** See `LegacyTables.forwardDrops`. Fails with "too-large" beyond `mostBytes`. */
   legacyForwardDrops(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<boolean>;
-  /** See `LegacyTables.remove`. */
-  removeLegacyChains(
-    connection: NativeConnection,
-    table: TableRef,
-    own: LegacyChainNames,
-    options: { readonly lockFile: string; readonly mostBytes: number },
-  ): Promise<LegacyRemoval>;
   /** Each event is a "batch" with its `ChangeBatch`. */
   monitor(
     connection: NativeConnection,

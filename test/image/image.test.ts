@@ -58,8 +58,7 @@ describe.skipIf(report.skipped !== undefined)("the image", () => {
         .replace("oomScoreAdj: -997", `oomScoreAdj: ${score}`);
       writeFileSync(at(`config/${name}`), here);
     }
-    writeFileSync(at("xtables.lock"), "");
-    const volumes = { config: at("config"), "xtables-lock": at("xtables.lock") };
+    const volumes = { config: at("config") };
     const node = { name: NODE, namespace: cluster.node, volumes, account: at("account") };
     const { root, config } = report as Required<Report>;
     pod = { root, config, spec, node };

@@ -36,7 +36,6 @@ const HELPERS = {
   conntrack: () => buildProgram("conntrack", [], "-O2"),
   fate: () => buildProgram("fate", ["net.hpp"]),
   flood: () => buildProgram("flood", [], "-O2"),
-  "legacy-race": () => buildLibrary("legacy-race"),
   "netlink-faults": () => buildAddon("netlink-faults"),
   "no-ctnetlink": () => buildLibrary("no-ctnetlink"),
 };

@@ -1,6 +1,4 @@
 /** Tables of the older iptables in the kernel of a namespace, without the iptables tools. */
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -32,7 +30,7 @@ async function withFile<T>(work: (file: string) => Promise<T>): Promise<T> {
 }
 
 /** Writes a table in the script's input format: five words for each array of hooks. */
-export function tableFile(family: LegacyFamily, chains: readonly LegacyChain[]): Buffer {
+function tableFile(family: LegacyFamily, chains: readonly LegacyChain[]): Buffer {
   const { hooks, count, bytes } = encodeTable(family, chains);
   const head = Buffer.from(
     new Uint32Array([hooks.valid, count, bytes.length, ...hooks.entry, ...hooks.underflow]).buffer,
@@ -104,22 +102,4 @@ export async function addLegacyChains(
   });
   for (const name of names) if (name !== "FORWARD:drop") chains.push({ name, rules: [] });
   return putLegacyTable(prefix, family, table, chains);
-}
-
-/** Creates the file and locks it in another process until `release()`. */
-export async function holdLock(file: string): Promise<{ release(): Promise<void> }> {
-  const holder = spawn(PYTHON[0], [...PYTHON.slice(1), "hold", file], { stdio: ["pipe", "pipe", "inherit"] });
-  const ended = once(holder, "exit");
-  await Promise.race([
-    once(holder.stdout, "data"),
-    ended.then(() => {
-      throw new Error(`${file} could not be locked`);
-    }),
-  ]);
-  return {
-    release: async () => {
-      holder.stdin.end();
-      await ended;
-    },
-  };
 }

@@ -2,7 +2,6 @@
 
     python3 legacy-tables.py get ip|ip6 TABLE FILE    writes the table to the file
     python3 legacy-tables.py put ip|ip6 TABLE FILE    replaces the table by the file's contents
-    python3 legacy-tables.py hold FILE                holds the lock on the file until stdin ends
 
 A table is a header (valid hooks, number of entries, length of the entries, five hook entries, five underflows: 32 bits
 each), its entries and, for put, a pair of counters for each entry.
@@ -11,7 +10,6 @@ Exit code 3: this kernel has no such iptables.
 
 import ctypes
 import errno
-import os
 import socket
 import struct
 import sys
@@ -62,20 +60,7 @@ class Table:
             raise OSError(ctypes.get_errno(), "setsockopt")
 
 
-def hold(file):
-    descriptor = os.open(file, os.O_RDONLY | os.O_CREAT, 0o600)
-    LOCK_EX, LOCK_NB = 2, 4
-    if libc.flock(descriptor, LOCK_EX | LOCK_NB) != 0:
-        raise OSError(ctypes.get_errno(), "flock")
-    print("held", flush=True)
-    sys.stdin.read()
-    return 0
-
-
-def main(what, *more):
-    if what == "hold":
-        return hold(*more)
-    family, name, file = more
+def main(what, family, name, file):
     table = Table(family, name)
     try:
         table.info()

@@ -5,7 +5,6 @@
 import { createRequire } from "node:module";
 import path from "node:path";
 import type { NativePiece } from "../../src/netlink/conntrack-addon.js";
-import type { LegacyChainNames, LegacyRemoval } from "../../src/netlink/legacy-tables.js";
 import type { NativeError } from "../../src/netlink/native-error.js";
 import type { ChangeBatch, CommitOptions, ElementBatch, Op, SetInfo } from "../../src/netlink/kernel.js";
 
@@ -33,24 +32,6 @@ export interface DecodedMessage {
   readonly changes?: ChangeBatch;
 }
 
-/** Positions of the built-in chains of the five hooks (NF_INET_*) in a table of the older iptables: a part of struct ipt_getinfo. */
-export interface LegacyHooks {
-  /** 1 << hook; the offsets of other hooks are undefined. */
-  readonly valid: number;
-  /** Offsets of the chain's first and last entry from the table's first one, in bytes. */
-  readonly entry: readonly number[];
-  readonly underflow: readonly number[];
-}
-
-/** A table of the older iptables without a program's chains. */
-export interface RebuiltLegacyTable extends Pick<LegacyRemoval, "chains" | "jumps" | "kept"> {
-  /** Absent, like the two below, if nothing is removed. */
-  readonly hooks?: LegacyHooks;
-  readonly bytes?: Uint8Array;
-  /** The former indices of the remaining entries, without the last one, which ends the table. */
-  readonly left?: Uint32Array;
-}
-
 export interface TestAddon {
   /** Returns the netlink bytes of a batch whose first sequence number is 1. */
   encodeBatch(ops: readonly Op[], options?: CommitOptions): Uint8Array;
@@ -66,13 +47,6 @@ export interface TestAddon {
   decodeLegacyChains(family: "ip" | "ip6", bytes: Uint8Array): string[];
   /** Returns the number of a chain's rules among a table's entries. */
   decodeLegacyRules(family: "ip" | "ip6", bytes: Uint8Array, chain: string): number;
-  /** Returns the table that `removeLegacyChains` would write instead of one with these entries. */
-  rebuildLegacyTable(
-    family: "ip" | "ip6",
-    hooks: LegacyHooks,
-    bytes: Uint8Array,
-    own: LegacyChainNames,
-  ): RebuiltLegacyTable;
   /** Decodes a datagram of a dump of `filter` with sequence number 1. */
   conntrackDecode(filter: Uint8Array, datagram: Uint8Array): NativePiece;
   /** Returns the error of opening if this NLMSG_ERROR is the kernel's answer. */

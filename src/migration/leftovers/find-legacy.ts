@@ -7,12 +7,17 @@ import { reasonOf } from "../../base/unknown.js";
 import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
-import { IPTABLES_TABLES, type IptablesTable, isOwnChain, savePattern } from "./iptables-names.js";
-import { IPTABLES } from "../../node/forwarding.js";
+import { IPTABLES_TABLES, type IptablesTable, isOwnChain } from "./iptables-names.js";
 import { legacyTableNames } from "../../node/proc-file.js";
 
 /** The tables of the older iptables. Without `chains`, they are only reported as present. */
 export type LegacyReader = Partial<Pick<LegacyTables, "chains">>;
+
+/**
+ * In kube-proxy's own image: in ours, a program of that name leaves these tables alone. It also deletes our tables, which a
+ * running daemon writes again at once.
+ */
+export const CLEANUP_COMMAND = "kube-proxy --cleanup";
 
 /** Returns the existing tables that may have kube-proxy's chains. Without the older iptables there are none. */
 export async function presentTables(family: IpFamily, root: string): Promise<IptablesTable[]> {
@@ -20,27 +25,19 @@ export async function presentTables(family: IpFamily, root: string): Promise<Ipt
   return names.filter((name): name is IptablesTable => IPTABLES_TABLES.includes(name as never));
 }
 
-/**
- * Returns kube-proxy's chains in these tables, by default in all existing ones. Returns undefined if there is nothing.
- * Never throws.
- */
+/** Returns kube-proxy's chains in the family's existing tables. Returns undefined if there is nothing. Never throws. */
 export async function findLegacy(
   family: IpFamily,
   root: string,
   legacy: LegacyReader | undefined,
-  tables?: readonly IptablesTable[],
 ): Promise<ForeignLeftover | undefined> {
-  const program = IPTABLES[family];
   const seen: string[] = [];
-  const commands: string[] = [];
-  for (const table of tables ?? (await presentTables(family, root))) {
+  for (const table of await presentTables(family, root)) {
     const words = await describeTable(family, table, legacy);
-    if (words === undefined) continue;
-    seen.push(`${family} ${table}: ${words}`);
-    commands.push(`${program}-legacy-save -t ${table} | grep -vE '${savePattern(table)}' | ${program}-legacy-restore`);
+    if (words !== undefined) seen.push(`${family} ${table}: ${words}`);
   }
   if (seen.length === 0) return undefined;
-  return { kind: "iptables-legacy", seen: seen.join("; "), command: commands.join(" && ") };
+  return { kind: "iptables-legacy", seen: seen.join("; "), command: CLEANUP_COMMAND };
 }
 
 /** Describes kube-proxy's chains in the table. Returns undefined if there is nothing. */

@@ -2,6 +2,6 @@ export interface ForeignLeftover {
   readonly kind: "iptables-legacy" | "ipvs";
   /** The finding: "ip nat: KUBE-SERVICES and 12 more chains". */
   readonly seen: string;
-  /** The command that removes it if this program does not. */
+  /** The command that removes it, for an operator. */
   readonly command: string;
 }

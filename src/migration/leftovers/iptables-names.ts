@@ -5,16 +5,19 @@
  * KUBE-HP-, KUBE-IPTABLES-HINT, KUBE-KUBELET-CANARY.
  */
 
-import type { LegacyChainNames } from "../../netlink/legacy-tables.js";
-
 export type IptablesTable = "nat" | "filter" | "mangle";
 export const IPTABLES_TABLES: readonly IptablesTable[] = ["nat", "filter", "mangle"];
 
-/**
- * `entries`: chains that base chains jump to, such as KUBE-SERVICES from PREROUTING. `prefixes`: the chains of each service
- * and endpoint begin with these.
- */
-const OWN: Readonly<Record<IptablesTable, LegacyChainNames>> = {
+/** The names of kube-proxy's chains in one table. */
+interface ChainNames {
+  /** Chains that base chains jump to, such as KUBE-SERVICES from PREROUTING. */
+  readonly entries: readonly string[];
+  readonly others: readonly string[];
+  /** The chains of each service and endpoint begin with these. */
+  readonly prefixes: readonly string[];
+}
+
+const OWN: Readonly<Record<IptablesTable, ChainNames>> = {
   nat: {
     entries: [
       "KUBE-SERVICES",
@@ -59,11 +62,6 @@ const OWN: Readonly<Record<IptablesTable, LegacyChainNames>> = {
   mangle: { entries: [], others: ["KUBE-PROXY-CANARY"], prefixes: [] },
 };
 
-/** The names of kube-proxy's chains in the table. */
-export function ownChains(table: IptablesTable): LegacyChainNames {
-  return OWN[table];
-}
-
 export function isOwnChain(table: IptablesTable, chain: string): boolean {
   const { entries, others, prefixes } = OWN[table];
   return entries.includes(chain) || others.includes(chain) || prefixes.some((prefix) => chain.startsWith(prefix));
@@ -74,16 +72,4 @@ export function isOwnChain(table: IptablesTable, chain: string): boolean {
  */
 export function isEntryChain(table: IptablesTable, chain: string): boolean {
   return OWN[table].entries.includes(chain);
-}
-
-/**
- * Returns a pattern for grep -E that finds every line of iptables-save about these chains of the table, and no other.
- * It is for one table, because a name may be kube-proxy's in one table and kubelet's in another.
- */
-export function savePattern(table: IptablesTable): string {
-  const { entries, others, prefixes } = OWN[table];
-  const cut = (name: string): string => name.slice("KUBE-".length);
-  const names = `(${[...entries, ...others].map(cut).join("|")})( |$)`;
-  // Names follow ":" or a space. A chain whose name only ends like one of these is another program's.
-  return `[: ]KUBE-(${[names, ...prefixes.map(cut)].join("|")})`;
 }

@@ -16,7 +16,6 @@ import { ipvsKernel } from "./ipvs-kernel.js";
 import { IpvsRemoval, removeIpvsNow } from "./ipvs-removal.js";
 import { findIpvs } from "./find-ipvs.js";
 import { findLegacy } from "./find-legacy.js";
-import { removeLegacy } from "./legacy-removal.js";
 import { reportForeign, reportRemoval } from "./removal-report.js";
 import { ReturnedRules } from "./returned-rules.js";
 
@@ -25,10 +24,10 @@ export interface LeftoverOptions extends Pick<ForeignOptions, "root"> {
   readonly log: Logger;
   readonly families: readonly IpFamily[];
   /**
-   * The tables of the older iptables. Without `remove`, leftovers in them are reported and stay. Without `layout`, each
-   * check reads such a table completely.
+   * The tables of the older iptables. Leftovers in them are reported and stay. Without `layout`, each check reads such a
+   * table completely.
    */
-  readonly legacy?: Partial<Pick<LegacyTables, "chains" | "layout" | "remove">>;
+  readonly legacy?: Partial<Pick<LegacyTables, "chains" | "layout">>;
   /** Without it, leftovers of the IPVS mode are reported and stay. */
   readonly netlink?: NetlinkExchange;
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
@@ -38,23 +37,13 @@ export interface LeftoverOptions extends Pick<ForeignOptions, "root"> {
 }
 
 /**
- * How long to wait for other processes that lock the older iptables, ms: for a command in the foreground, and for the
- * daemon.
- */
-const COMMAND_PATIENCE_MS = 10_000;
-const DAEMON_PATIENCE_MS = 15 * 60_000;
-
-/**
- * Removes at once the leftovers of kube-proxy's other modes in the tables of iptables-nft, in those of the older iptables and
- * in IPVS. Open connections of IPVS are cut. Logs the remaining leftovers, there and elsewhere. Returns true if nothing of
- * kube-proxy is left. Never throws.
+ * Removes at once the leftovers of kube-proxy's other modes in the tables of iptables-nft and in IPVS. Open connections of IPVS
+ * are cut. Logs the remaining leftovers, also those in the older iptables. Returns true if nothing of kube-proxy is left. Never
+ * throws.
  */
 export async function removeLeftovers(options: LeftoverOptions): Promise<boolean> {
   const { families } = options;
-  let clean = await removeFromNft(options);
-  for (const family of families) {
-    clean = (await removeLegacy(family, { ...options, patienceMs: COMMAND_PATIENCE_MS })) && clean;
-  }
+  const clean = await removeFromNft(options);
   // Done after the rules, because an ipset stays while a rule matches with it.
   const ipvs = ipvsOptions(options);
   const idle = ipvs === undefined || (await removeIpvsNow(ipvs, families));
@@ -76,10 +65,7 @@ export class LeftoverRemoval implements ProxierObserver {
   readonly #seen = new Set<IpFamily>();
   readonly #ipvs: IpvsRemoval | undefined;
   readonly #returned: ReturnedRules;
-  readonly #end = new AbortController();
   #work: Promise<void> = Promise.resolve();
-  /** Separate from the rest, because another process may delay it. */
-  #legacy: Promise<unknown> = Promise.resolve();
 
   constructor(options: LeftoverOptions) {
     this.#options = options;
@@ -108,19 +94,17 @@ export class LeftoverRemoval implements ProxierObserver {
 
   /** Resolves when the current work is complete, without waiting for connections. */
   async done(): Promise<void> {
-    await Promise.all([this.#work, this.#legacy]);
+    await this.#work;
   }
 
   /** Resolves when nothing is running and nothing will follow. Call it before closing the kernel. */
   async close(): Promise<void> {
-    this.#end.abort();
     await this.#returned.close();
     await this.done();
     await this.#ipvs?.close();
   }
 
   async #cleanAll(family: IpFamily, first = false): Promise<void> {
-    this.#legacy = this.#cleanLegacy(family, this.#legacy);
     this.#work = this.#clean(family, first, this.#work);
     await this.done();
   }
@@ -131,18 +115,12 @@ export class LeftoverRemoval implements ProxierObserver {
     await this.#ipvs?.start(family);
     if (first) await reportElsewhere(this.#options);
   }
-
-  async #cleanLegacy(family: IpFamily, before: Promise<unknown>): Promise<void> {
-    await before;
-    await removeLegacy(family, { ...this.#options, patienceMs: DAEMON_PATIENCE_MS, signal: this.#end.signal });
-  }
 }
 
 /** Reports leftovers that this program does not remove. Returns true if there are none. */
-async function reportElsewhere({ families, root = "/", legacy, netlink, log }: LeftoverOptions): Promise<boolean> {
-  const notServed = IP_FAMILIES.filter((family) => !families.includes(family));
+async function reportElsewhere({ root = "/", legacy, netlink, log }: LeftoverOptions): Promise<boolean> {
   const found = [
-    ...(await Promise.all(notServed.map(async (family) => findLegacy(family, root, legacy)))),
+    ...(await Promise.all(IP_FAMILIES.map(async (family) => findLegacy(family, root, legacy)))),
     ...(netlink === undefined ? [await findIpvs(root)] : []),
   ].flatMap((leftover) => leftover ?? []);
   for (const leftover of found) reportForeign(log, leftover);

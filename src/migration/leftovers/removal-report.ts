@@ -1,4 +1,4 @@
-/** Logs the outcome for leftovers, with the same messages for every kind. */
+/** Logs the outcome for leftovers. */
 import type { Logger } from "../../base/logger.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
@@ -14,10 +14,6 @@ interface Removal {
 interface Where {
   readonly family: IpFamily;
   readonly table: string;
-  /** Kind of leftover. Absent for nf_tables. */
-  readonly leftover?: ForeignLeftover["kind"];
-  /** Why the lock against other processes was not taken. */
-  readonly unlocked?: string;
 }
 
 export function reportRemoval(log: Logger, where: Where, { chains, jumps, kept }: Removal): void {
@@ -30,8 +26,7 @@ export function reportRemoval(log: Logger, where: Where, { chains, jumps, kept }
   }
 }
 
-/** @param error why the removal failed, if it was tried. */
-export function reportForeign(log: Logger, { kind, seen, command }: ForeignLeftover, error?: unknown): void {
+export function reportForeign(log: Logger, { kind, seen, command }: ForeignLeftover): void {
   const hint = "its rules may still handle packets; run the command on this node if no other program uses them";
-  log.warn({ leftover: kind, seen, command, hint, err: error }, "leftover of kube-proxy found");
+  log.warn({ leftover: kind, seen, command, hint }, "leftover of kube-proxy found");
 }

@@ -10,7 +10,7 @@ import { reasonOf } from "../../base/unknown.js";
 import type { Kernel } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { LegacyTables } from "../../netlink/legacy-tables.js";
-import { presentTables } from "./find-legacy.js";
+import { CLEANUP_COMMAND, presentTables } from "./find-legacy.js";
 
 /** Present in nat of every kube-proxy that serves in these modes, and of no other program. */
 const SIGN = "KUBE-SERVICES";
@@ -29,7 +29,7 @@ interface ReturnedOptions {
   readonly root?: string;
   /** Without `layout`, each check reads such a table completely. */
   readonly legacy?: Partial<Pick<LegacyTables, "chains" | "layout">>;
-  /** Removes the family's leftovers. Never rejects. */
+  /** Removes the family's leftovers in iptables-nft. Never rejects. */
   readonly remove: (family: IpFamily) => Promise<void>;
   /** Default: callLater. */
   readonly later?: Later;
@@ -57,32 +57,27 @@ async function checkLegacy(
   return { layout, serves: chains?.includes(SIGN) === true };
 }
 
-/**
- * Returns the tables in which kube-proxy's iptables or IPVS mode serves: "ip nat", "ip nat of iptables-legacy".
- * Rejects with KernelError.
- */
-async function servingTables(
-  options: Omit<ReturnedOptions, "remove">,
-  family: IpFamily,
-  checks: Map<IpFamily, LegacyCheck>,
-): Promise<string[]> {
-  const { kernel, root = "/", legacy } = options;
-  const found: string[] = [];
+/** Whether kube-proxy's iptables or IPVS mode serves in iptables-nft. Rejects with KernelError. */
+async function servesInNft(kernel: ReturnedOptions["kernel"], family: IpFamily): Promise<boolean> {
   const nat = { family, table: "nat" };
-  if ((await kernel.tables(family)).some(({ table }) => table === nat.table)) {
-    if ((await kernel.chains(nat, [SIGN])).length > 0) found.push(`${family} nat`);
-  }
-  if (legacy?.chains !== undefined && (await presentTables(family, root)).includes("nat")) {
-    const check = await checkLegacy(options, family, checks.get(family));
-    checks.set(family, check);
-    if (check.serves) found.push(`${family} nat of iptables-legacy`);
-  }
-  return found;
+  const exists = (await kernel.tables(family)).some(({ table }) => table === nat.table);
+  return exists && (await kernel.chains(nat, [SIGN])).length > 0;
+}
+
+const OF_LEGACY = " of iptables-legacy";
+
+/** Returns the remedy for rules in these tables of `ReturnedRules`. */
+export function remedyFor(tables: readonly string[]): string {
+  const isLegacy = tables.some((table) => table.endsWith(OF_LEGACY));
+  const then = isLegacy
+    ? `run \`${CLEANUP_COMMAND}\` of its own image`
+    : "restart nft-proxier, which removes its rules";
+  return `end kube-proxy on this node, then ${then}`;
 }
 
 /**
- * Checks each family once a minute after its removal. Removes returned rules at first, and only reports them
- * later.
+ * Checks each family once a minute after its removal. Removes returned rules in iptables-nft at first, and only reports them
+ * later. Reports rules in the older iptables.
  */
 export class ReturnedRules {
   readonly #options: ReturnedOptions;
@@ -101,7 +96,7 @@ export class ReturnedRules {
     this.#later = options.later ?? callLater;
   }
 
-  /** Tables that had kube-proxy's rules at the last check and were not cleaned again. */
+  /** Tables that had kube-proxy's rules at the last check and were not cleaned again: "ip nat", "ip nat of iptables-legacy". */
   get tables(): readonly string[] {
     return this.#found;
   }
@@ -130,9 +125,17 @@ export class ReturnedRules {
     const removes = ++this.#checks <= REMOVING_CHECKS;
     const found: string[] = [];
     for (const family of this.#families) {
-      const present = await this.#check(family);
-      if (present.length > 0 && removes) await this.#options.remove(family);
-      else found.push(...present);
+      try {
+        if (await servesInNft(this.#options.kernel, family)) {
+          if (removes) await this.#options.remove(family);
+          else found.push(`${family} nat`);
+        }
+        if (await this.#servesInLegacy(family)) found.push(`${family} nat${OF_LEGACY}`);
+      } catch (error) {
+        // Treats unreadable tables as absent.
+        const fields = { family, reason: reasonOf(error) };
+        this.#options.log.debug(fields, "checking for kube-proxy's rules failed; retrying");
+      }
     }
     this.#report(found);
   }
@@ -141,20 +144,17 @@ export class ReturnedRules {
     const { log } = this.#options;
     this.#found = found;
     if (found.length > 0 && !this.#said) {
-      const hint = "end kube-proxy on this node, then restart nft-proxier, which removes its rules";
-      log.warn({ tables: found, hint }, "rules of kube-proxy's iptables mode found beside ours");
+      log.warn({ tables: found, hint: remedyFor(found) }, "rules of kube-proxy's iptables mode found beside ours");
     }
     if (found.length === 0 && this.#said) log.info("rules of kube-proxy's iptables mode are gone");
     this.#said = found.length > 0;
   }
 
-  /** Treats unreadable tables as absent. */
-  async #check(family: IpFamily): Promise<readonly string[]> {
-    try {
-      return await servingTables(this.#options, family, this.#legacyChecks);
-    } catch (error) {
-      this.#options.log.debug({ family, reason: reasonOf(error) }, "checking for kube-proxy's rules failed; retrying");
-      return [];
-    }
+  async #servesInLegacy(family: IpFamily): Promise<boolean> {
+    const { legacy, root = "/" } = this.#options;
+    if (legacy?.chains === undefined || !(await presentTables(family, root)).includes("nat")) return false;
+    const check = await checkLegacy(this.#options, family, this.#legacyChecks.get(family));
+    this.#legacyChecks.set(family, check);
+    return check.serves;
   }
 }

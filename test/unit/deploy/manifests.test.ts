@@ -129,7 +129,7 @@ describe("the pod", () => {
     });
   });
 
-  test("has only the right that it needs", () => {
+  test("has only the right that it needs, and none of the node's files", () => {
     expect(main.securityContext).toEqual({
       capabilities: { drop: ["ALL"], add: ["NET_ADMIN"] },
       runAsUser: 0,
@@ -139,14 +139,7 @@ describe("the pod", () => {
     expect(init.securityContext).toEqual({ privileged: true, readOnlyRootFilesystem: true });
     expect(init.command).toEqual([...(main.command ?? []), "--init-only"]);
     const ofNode = (pod.volumes ?? []).filter(({ hostPath }) => hostPath !== undefined).map(({ name }) => name);
-    expect(ofNode).toEqual(["xtables-lock"]);
-  });
-
-  test("mounts only iptables' lock of the node's files, read-only", () => {
-    const volume = pod.volumes?.find(({ hostPath }) => hostPath !== undefined);
-    const mount = main.volumeMounts?.find(({ name }) => name === volume?.name);
-    expect(volume?.hostPath).toEqual({ path: "/run/xtables.lock", type: "FileOrCreate" });
-    expect(mount).toEqual({ name: volume?.name, mountPath: volume?.hostPath?.path, readOnly: true });
+    expect(ofNode).toEqual([]);
   });
 
   test("requests memory and CPU", () => {

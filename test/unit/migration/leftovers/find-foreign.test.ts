@@ -2,7 +2,6 @@ import { join } from "node:path";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { LegacyTables } from "../../../../src/netlink/legacy-tables.js";
 import { findForeignLeftovers } from "../../../../src/migration/leftovers/find-foreign.js";
-import { isOwnChain, savePattern } from "../../../../src/migration/leftovers/iptables-names.js";
 import { putFile, temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 let root: string;
@@ -44,9 +43,7 @@ describe("leftovers that nf_tables does not see", () => {
     expect(found).toMatchObject([
       { kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES and 2 more chains; ip filter: KUBE-FORWARD" },
     ]);
-    const one = (table: string): string =>
-      `iptables-legacy-save -t ${table} \\| grep -vE '[^']*' \\| iptables-legacy-restore`;
-    expect(found[0].command).toMatch(new RegExp(`^${one("nat")} && ${one("filter")}$`));
+    expect(found[0].command).toBe("kube-proxy --cleanup");
   });
 
   it("are looked for in both families", async () => {
@@ -54,7 +51,6 @@ describe("leftovers that nf_tables does not see", () => {
     const legacy = holding({ "ip6 mangle": ["KUBE-PROXY-CANARY"], "ip mangle": ["KUBE-PROXY-CANARY"] });
     const found = await findForeignLeftovers({ root, legacy });
     expect(found).toMatchObject([{ seen: "ip6 mangle: KUBE-PROXY-CANARY" }]);
-    expect(found[0].command).toContain("ip6tables-legacy-restore");
   });
 
   it("do not include other programs' chains", async () => {
@@ -91,37 +87,5 @@ describe("leftovers that nf_tables does not see", () => {
     await proc("ip_vs", IP_VS.split("\n").slice(0, 3).join("\n"));
     await proc("dev", `${DEV}kube-ipvs01: 0 0 0\n`);
     expect(await findForeignLeftovers({ root })).toEqual([]);
-  });
-});
-
-describe("the pattern for the lines of iptables-save", () => {
-  it.each([
-    ["nat", ":KUBE-SERVICES - [0:0]", true],
-    ["nat", ":KUBE-SVC-TCOU7JCQXEZGVUNU - [0:0]", true],
-    ["nat", ":KUBE-XLB-TCOU7JCQXEZGVUNU - [0:0]", true],
-    ["nat", '-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES', true],
-    ["nat", "-A KUBE-SVC-TCOU7JCQXEZGVUNU ! -s 10.244.0.0/16 -d 10.96.0.10/32 -p udp -j KUBE-MARK-MASQ", true],
-    ["nat", "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000", true],
-    ["mangle", ":KUBE-PROXY-CANARY - [0:0]", true],
-    ["nat", ":MY-KUBE-SERVICES - [0:0]", false],
-    ["nat", ":KUBE-FIREWALL - [0:0]", true],
-    ["filter", ":KUBE-FIREWALL - [0:0]", false],
-    ["filter", "-A INPUT -j KUBE-FIREWALL", false],
-    ["nat", ":KUBE-MARK-DROP - [0:0]", false],
-    ["mangle", ":KUBE-IPTABLES-HINT - [0:0]", false],
-    ["nat", ":KUBE-KUBELET-CANARY - [0:0]", false],
-    ["nat", ":KUBE-ROUTER-SERVICES - [0:0]", false],
-    ["nat", ":PREROUTING ACCEPT [0:0]", false],
-    ["filter", "COMMIT", false],
-  ] as const)("%s %s: %s", (table, line, found) => {
-    expect(new RegExp(savePattern(table)).test(line)).toBe(found);
-  });
-
-  it("it matches kube-proxy's objects, and nothing else", () => {
-    const pattern = new RegExp(savePattern("nat"));
-    for (const chain of ["KUBE-NODEPORTS", "KUBE-EXT-A", "KUBE-FW-A", "KUBE-SVL-A", "KUBE-SEP-A", "KUBE-POSTROUTING"]) {
-      expect(isOwnChain("nat", chain)).toBe(true);
-      expect(pattern.test(`:${chain} - [0:0]`)).toBe(true);
-    }
   });
 });

@@ -4,7 +4,7 @@ import { NO_MODE } from "./no-mode.ts";
 
 const NAT = { family: "ip", table: "nat", chains: 12, jumps: 3, kept: [] } as const;
 const IPVS = { kind: "ipvs", seen: "interface kube-ipvs0", command: "ip link delete kube-ipvs0" } as const;
-const LEGACY = { kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES", command: "iptables-legacy-restore" } as const;
+const LEGACY = { kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES", command: "kube-proxy --cleanup" } as const;
 
 const said = (facts: Partial<ModeFacts>): string[] =>
   checkMode({ ...NO_MODE, ...facts }).map(({ level, what }) => `${level}: ${what}`);

@@ -85,7 +85,7 @@ test("the older iptables: kube-proxy's chains belong to its mode, and others are
   const findings = await findingsWith({ kernel: fake(), mayTry: true });
   expect(said(findings, "mode")).toEqual([
     expect.stringMatching(
-      /^ok: iptables-legacy is in use \(ip nat: KUBE-SERVICES.*; nft-proxier removes kube-proxy's chains there/,
+      /^problem: kube-proxy has rules in iptables-legacy \(ip nat: KUBE-SERVICES.*; nft-proxier does not remove them/,
     ),
   ]);
   expect(said(findings, "nat-chains")).toEqual([expect.stringMatching(/\(Docker: DOCKER\)/)]);
