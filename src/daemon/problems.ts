@@ -86,6 +86,7 @@ export function listenerProblems(listeners: readonly Pick<Listener, "failure">[]
 export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): StatusProblem[] {
   const problems = Array.from(health.failures(), ({ service, reason }) => ({
     what: `health check of ${service}: ${reason}`,
+    concerns: [{ service }],
     remedy:
       "run `ss -ltnp` to find the program that uses the port, and end it; retried. Until then, load balancers treat this node as one without endpoints of the service",
   }));

@@ -253,10 +253,18 @@ export interface FirewallStatus {
   readonly unread: readonly string[];
 }
 
+/** A service, or a port of it, that a problem concerns. */
+export interface ConcernedService extends Partial<Pick<ServicePortStatus, "protocol" | "port" | "family">> {
+  /** "namespace/name". All of its ports and families, unless other fields name one. */
+  readonly service: string;
+}
+
 /** Problems that an operator has to know, worst first. */
 export interface StatusProblem {
   readonly what: string;
   readonly remedy: string;
+  /** Absent if it concerns no service in particular. */
+  readonly concerns?: readonly ConcernedService[];
 }
 
 /** Another process's change of a table that was reverted. */

@@ -216,5 +216,11 @@ function problemOf(
     refused > 0
       ? "compare targetPort with the port on which the pods listen"
       : "check network policies, the route to the pods, and whether the pods answer";
-  return [{ what, remedy: `${remedy}. \`nft-proxier services ${service}\` shows the endpoints` }];
+  return [
+    {
+      what,
+      remedy: `${remedy}. \`nft-proxier services ${service}\` shows the endpoints`,
+      concerns: [{ service, protocol, port, family }],
+    },
+  ];
 }

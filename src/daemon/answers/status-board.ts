@@ -86,11 +86,7 @@ type ProblemSource = () => Iterable<StatusProblem>;
 type NoteSource = () => Iterable<string>;
 
 /** The parts of a status that are read from the kernel. */
-type Inspected = [
-  inspection: NodeInspection | undefined,
-  missingFeatures: readonly string[] | undefined,
-  failing: readonly StatusProblem[] | undefined,
-];
+type Inspected = [inspection: NodeInspection | undefined, missingFeatures: readonly string[] | undefined];
 
 export class StatusBoard implements ProxierObserver, ServiceStates {
   readonly #options: StatusBoardOptions;
@@ -232,7 +228,9 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     if (this.#inspected === undefined || Math.abs(now - this.#inspected.at) >= maxAgeMs) {
       this.#inspected = { at: now, result: this.#inspect() };
     }
-    const [inspection, missing, failing = []] = await this.#inspected.result;
+    const [inspection, missing] = await this.#inspected.result;
+    // As recent as the counts of the services that they concern.
+    const failing = (await this.#options.failingServices?.()) ?? [];
     const ignored = await this.#ignored();
     const entries = await this.#kernelEntries();
     const api = this.#options.api?.();
@@ -268,8 +266,8 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   #inspect(): Promise<Inspected> {
-    const { inspectNode, missingFeatures, failingServices } = this.#options;
-    return Promise.all([inspectNode?.(this.#served()), missingFeatures?.(), failingServices?.()]);
+    const { inspectNode, missingFeatures } = this.#options;
+    return Promise.all([inspectNode?.(this.#served()), missingFeatures?.()]);
   }
 
   async #kernelEntries(): Promise<ReadonlyMap<IpFamily, Pick<FamilyStatus, "kernelEntries">>> {
@@ -391,7 +389,8 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     );
     for (const [family, [service, reason]] of all.slice(0, NAMED)) {
       const remedy = "correct the Service; it is retried with backoff, and its last good rules stay";
-      yield { what: `${service} is quarantined (${FAMILY_NAMES[family]}): ${reason}`, remedy };
+      const what = `${service} is quarantined (${FAMILY_NAMES[family]}): ${reason}`;
+      yield { what, remedy, concerns: [{ service, family }] };
     }
     if (all.length > NAMED)
       yield {
@@ -412,7 +411,9 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
         if (of === "problems") ignored++;
         else others++;
         const remedy = `change the ${kind}; the rest of it is served`;
-        if (problems.length < NAMED) problems.push({ what: `${kind} ${object}: ${field}: ${reason}`, remedy });
+        const concerns = kind === "Service" ? [{ service: object }] : undefined;
+        if (problems.length < NAMED)
+          problems.push({ what: `${kind} ${object}: ${field}: ${reason}`, remedy, concerns });
         if (slice.spent) await slice.yield();
       }
     }

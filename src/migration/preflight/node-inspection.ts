@@ -75,7 +75,7 @@ export class NodeWatch {
       firewalls: check,
       problems: [
         ...forwarding.filter((problem) => problem !== undefined),
-        ...problems.map(({ what, remedy }) => ({ what, remedy })),
+        ...problems.map(({ policyOf, ...problem }) => problem),
         ...handovers,
         ...(full === undefined ? [] : [full]),
       ],
@@ -193,5 +193,6 @@ function firewallProblem({
     hook === "prerouting" && direction === "original"
       ? "accept the services' addresses in that firewall's configuration"
       : keptRemedy(acceptCommand(ref, chain));
-  return { what, remedy, ...(rule === undefined && { policyOf: `${family} ${table} ${chain}` }) };
+  const concerns = services.slice(0, NAMED).map((service) => ({ service }));
+  return { what, remedy, concerns, ...(rule === undefined && { policyOf: `${family} ${table} ${chain}` }) };
 }

@@ -1,5 +1,5 @@
 /** The browser's part of the status page. Shows the messages of /status/stream while the page is visible. */
-import { Fragment, render, type VNode } from "preact";
+import { render, type VNode } from "preact";
 import { counted } from "../../../base/counted.js";
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import { percentText } from "../../../base/percent.js";
@@ -7,13 +7,14 @@ import { printable } from "../../../base/printable.js";
 import type { StatusEvent, StatusReport } from "../../../observe/status-report.js";
 import type { PageFound, PageMessage, PageServices, PageUpdate, TrafficSample } from "../page-update.js";
 import { ExplainForm } from "./explain-form.js";
+import { Marked } from "./marked.js";
 import { ask, reasonOf } from "./requests.js";
 import { ServiceDetail } from "./service-detail.js";
-import { search, ServiceRows } from "./service-rows.js";
+import { problemsIn, search, ServiceRows } from "./service-rows.js";
 import { ServiceTable } from "./service-table.js";
 import { Stream } from "./stream.js";
-import { clock, duration } from "./texts.js";
-import { RANGE_MS, TrafficCharts } from "./traffic-chart.js";
+import { clock, date, duration } from "./texts.js";
+import { RANGE_MS, SparklineLegend, TrafficCharts } from "./traffic-chart.js";
 import { WriteHistoryView, WritePlot } from "./write-plot.js";
 
 /** Pause in typing after which the daemon searches endpoints, ms. */
@@ -24,9 +25,6 @@ const LEAST_LETTERS = 3;
 const MOST_WORDS = 5;
 /** Age at which a search is repeated, because endpoints change, ms. */
 const FOUND_MS = 10_000;
-
-/** "namespace/name" in a problem's text. */
-const SERVICE_NAME = /([a-z0-9][-a-z0-9]*\/[a-z0-9][-a-z0-9.]*[a-z0-9])/;
 
 /** Services with an endpoint that has a word. */
 interface FoundServices {
@@ -100,6 +98,7 @@ class Page {
 
   #takeUpdate(update: PageUpdate): void {
     const { now, status, events, traffic, writes, changed, counts } = update;
+    const told = this.#toldOf(this.#selected);
     this.#update = update;
     this.#services.update(update);
     this.#events = events ?? this.#events;
@@ -109,9 +108,16 @@ class Page {
     this.#writes.add(now, writes, Math.max(0, ...status.families.map(({ pendingMs }) => pendingMs)));
     const isSelected = (of: string): boolean => of.endsWith(` ${this.#selected}`);
     const isChanged = changed.some(({ service }) => service === this.#selected);
-    if (isChanged || counts?.some(({ key }) => isSelected(key)) === true) this.#version++;
+    const isTold = this.#toldOf(this.#selected) !== told;
+    if (isTold || isChanged || counts?.some(({ key }) => isSelected(key)) === true) this.#version++;
     document.title = printable(`${status.nodeName} · nft-proxier`);
     if (this.#typing === undefined) void this.#findEndpoints();
+  }
+
+  /** The problems that concern a service, as a text to compare. */
+  #toldOf(service: string): string {
+    const problems = this.#update?.status.problems ?? [];
+    return JSON.stringify(problems.filter(({ concerns = [] }) => concerns.some((one) => one.service === service)));
   }
 
   #readUrl(): void {
@@ -154,11 +160,19 @@ class Page {
     this.#isSearching = false;
   }
 
+  /** The words for which the daemon searches endpoints. */
+  get #endpointWords(): readonly string[] {
+    return this.#words.filter((word) => word.length >= LEAST_LETTERS).slice(0, MOST_WORDS);
+  }
+
   /** Returns a word that has not been searched, or not lately. */
   #nextWord(): string | undefined {
     const isDue = (word: string): boolean => (this.#found.get(word)?.at ?? -Infinity) < performance.now() - FOUND_MS;
-    const words = this.#words.filter((word) => word.length >= LEAST_LETTERS);
-    return words.slice(0, MOST_WORDS).find(isDue);
+    return this.#endpointWords.find(isDue);
+  }
+
+  get #awaitsSearch(): boolean {
+    return this.#endpointWords.some((word) => !this.#found.has(word));
   }
 
   readonly #close = (): void => {
@@ -205,7 +219,7 @@ class Page {
             <section id="notes" aria-label="Under way">
               {status.notes.map((note) => (
                 <p key={note}>
-                  <span class="quiet">under way</span> {printable(note)}
+                  <span class="quiet">under way</span> <Marked text={note} />
                 </p>
               ))}
             </section>
@@ -227,8 +241,10 @@ class Page {
               {this.#events.length === 0 && <li class="quiet">none since startup</li>}
               {this.#events.toReversed().map(({ at, type, message }, i) => (
                 <li key={this.#events.length - i}>
-                  <time>{new Date(at).toLocaleString([], { hourCycle: "h23" })}</time>
-                  <span class={type === "warning" ? "warn" : ""}>{printable(message)}</span>
+                  <time>{date(at)}</time>
+                  <span class={type === "warning" ? "warn" : ""}>
+                    <Marked text={message} />
+                  </span>
                 </li>
               ))}
             </ol>
@@ -264,8 +280,12 @@ class Page {
         <section id="problems" aria-label="Problems">
           {problems.map(({ what, remedy }) => (
             <p key={what}>
-              <span class="bad">{this.#linked(what)}</span>
-              <span class="quiet">{printable(remedy)}</span>
+              <span class="bad">
+                <Marked text={what} linkTo={this.#linkTo} />
+              </span>
+              <span class="quiet">
+                <Marked text={remedy} />
+              </span>
             </p>
           ))}
         </section>
@@ -273,38 +293,20 @@ class Page {
     );
   }
 
-  /** The text, with links to the services that it names. */
-  #linked(text: string): VNode {
-    return (
-      <>
-        {text.split(SERVICE_NAME).map((part, i) => (
-          <Fragment key={i}>
-            {this.#services.has(part) ? (
-              <a href={this.#urlOf(this.#query, part)}>{printable(part)}</a>
-            ) : (
-              printable(part)
-            )}
-          </Fragment>
-        ))}
-      </>
-    );
-  }
+  readonly #linkTo = (service: string): string | undefined =>
+    this.#services.has(service) ? this.#urlOf(this.#query, service) : undefined;
 
   #serviceSection(status: StatusReport | undefined): VNode {
-    const failing = new Set(
-      (status?.problems ?? [])
-        .flatMap(({ what }) => what.split(SERVICE_NAME))
-        .filter((part) => this.#services.has(part)),
-    );
+    const problemsOf = problemsIn(status?.problems ?? []);
     const all = this.#services.rows;
-    const troubled = all.filter((row) => row.state !== "active" || failing.has(row.service));
+    const troubled = all.filter((row) => row.state !== "active" || problemsOf(row).length > 0);
     const rows = search(this.#onlyProblems ? troubled : all, this.#words, this.#found);
     const found = [...this.#found.values()];
     const searchError = found.find(({ error }) => error !== undefined)?.error;
     const isEarly = status?.families.every(({ inForce }) => !inForce) ?? false;
     const of = counted(all.length, "service port");
-    const shown =
-      rows.length === all.length ? of : rows.length === 0 ? `no match among ${of}` : `${rows.length} of ${of}`;
+    const none = this.#awaitsSearch ? "searching endpoints…" : `no match among ${of}`;
+    const shown = rows.length === all.length ? of : rows.length === 0 ? none : `${rows.length} of ${of}`;
     return (
       <section aria-labelledby="services-title" class={this.#selected === "" ? "" : "split"}>
         <div class="bar">
@@ -316,6 +318,7 @@ class Page {
               {searchError !== undefined && `; endpoints were not searched: ${searchError}`}
             </span>
           </h2>
+          {this.#services.counted && <SparklineLegend />}
           <button
             type="button"
             id="only-problems"
@@ -340,12 +343,17 @@ class Page {
           <ServiceTable
             services={this.#services}
             rows={rows}
-            failing={failing}
+            problemsOf={problemsOf}
             selected={this.#selected}
             linkTo={(service) => this.#urlOf(this.#query, service === this.#selected ? "" : service)}
           />
           {this.#selected !== "" && (
-            <ServiceDetail service={this.#selected} version={this.#version} onClose={this.#close} />
+            <ServiceDetail
+              service={this.#selected}
+              version={this.#version}
+              problemsOf={problemsOf}
+              onClose={this.#close}
+            />
           )}
         </div>
       </section>

@@ -9,10 +9,13 @@ import {
   type ServicePortStatus,
   serviceText,
   sourceRangesText,
+  type StatusProblem,
 } from "../../../observe/status-report.js";
 import { annotationTexts } from "../../answers/annotation-text.js";
 import { explanationOf } from "./explain-form.js";
 import { ask, reasonOf } from "./requests.js";
+import { Marked } from "./marked.js";
+import type { ProblemsOf } from "./service-rows.js";
 import { STATE_TONES } from "./service-table.js";
 import { addressesOf, withPort } from "./texts.js";
 
@@ -21,6 +24,7 @@ interface DetailProps {
   readonly service: string;
   /** Changes with the service, which is then read again. */
   readonly version: unknown;
+  readonly problemsOf: ProblemsOf;
   readonly onClose: () => void;
 }
 
@@ -38,7 +42,7 @@ async function readService(service: string): Promise<ServiceList | undefined> {
   return ask<ServiceList>(`/status/v1/services/${names.map(encodeURIComponent).join("/")}`);
 }
 
-export function ServiceDetail({ service, version, onClose }: DetailProps): VNode {
+export function ServiceDetail({ service, version, problemsOf, onClose }: DetailProps): VNode {
   const [{ of, answer }, setAnswer] = useState<Answer>({ of: "", answer: "" });
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
@@ -69,7 +73,11 @@ export function ServiceDetail({ service, version, onClose }: DetailProps): VNode
         <>
           <Command text={`nft-proxier services ${shellWord(service)}`} />
           {answer.map((port) => (
-            <PortDetail key={`${port.family} ${port.protocol} ${port.port}`} port={port} />
+            <PortDetail
+              key={`${port.family} ${port.protocol} ${port.port}`}
+              port={port}
+              problems={problemsOf({ service, ports: [port] })}
+            />
           ))}
         </>
       )}
@@ -77,7 +85,12 @@ export function ServiceDetail({ service, version, onClose }: DetailProps): VNode
   );
 }
 
-function PortDetail({ port }: { readonly port: ServicePortStatus }): VNode {
+interface PortDetailProps {
+  readonly port: ServicePortStatus;
+  readonly problems: readonly StatusProblem[];
+}
+
+function PortDetail({ port, problems }: PortDetailProps): VNode {
   const { family, protocol, nodePort, state, reason, endpoints = [], refusals = {} } = port;
   const [explanation, setExplanation] = useState<string>();
   const addresses = addressesOf(port);
@@ -104,7 +117,23 @@ function PortDetail({ port }: { readonly port: ServicePortStatus }): VNode {
         {`${port.portName === "" ? "" : `${port.portName} · `}${port.port}/${protocol} ${FAMILY_NAMES[family]}`}{" "}
         <span class={STATE_TONES[state]}>{state}</span>
       </h4>
-      {reason !== undefined && <p class={STATE_TONES[state]}>{printable(reason)}</p>}
+      {reason !== undefined && (
+        <p class={STATE_TONES[state]}>
+          <Marked text={reason} />
+        </p>
+      )}
+      {problems
+        .filter(({ what }) => reason === undefined || !what.includes(reason))
+        .map(({ what, remedy }) => (
+          <p key={what}>
+            <span class="bad">
+              <Marked text={what} />
+            </span>{" "}
+            <span class="quiet">
+              <Marked text={remedy} />
+            </span>
+          </p>
+        ))}
       <dl>
         {facts.map(
           ([name, text]) =>

@@ -5,6 +5,7 @@ import {
   type ServicePortStatus,
   type ServiceState,
   serviceText,
+  type StatusProblem,
 } from "../../../observe/status-report.js";
 import {
   type PageServices,
@@ -218,6 +219,19 @@ function rowOf(key: string, ports: readonly ServicePortStatus[]): Row {
     ...{ key, service: `${first.namespace}/${first.name}`, title, ports, state },
     text: ` ${[...new Set([title, first.name, ...words])].join("  ").toLowerCase()} `,
   };
+}
+
+/** The problems that concern a row, or one port and family of it. */
+export type ProblemsOf = (row: Pick<Row, "service" | "ports">) => readonly StatusProblem[];
+
+/** Each row must not visit all problems, because there may be many rows. */
+export function problemsIn(problems: readonly StatusProblem[]): ProblemsOf {
+  const concerns = problems.flatMap((problem) => (problem.concerns ?? []).map((of) => ({ problem, of })));
+  const byService = Map.groupBy(concerns, ({ of }) => of.service);
+  return ({ service, ports }) =>
+    (byService.get(service) ?? [])
+      .filter(({ of }) => ports.some((port) => portKey({ ...port, ...of }) === portKey(port)))
+      .map(({ problem }) => problem);
 }
 
 /** The order of states, worst first. */

@@ -3,9 +3,9 @@ import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import { printable } from "../../../base/printable.js";
-import { compareServices, type ServiceState } from "../../../observe/status-report.js";
-import { type Row, type RowNumbers, type ServiceRows, severity } from "./service-rows.js";
-import { addressesOf, rate, withPort } from "./texts.js";
+import { compareServices, type ServiceState, type StatusProblem } from "../../../observe/status-report.js";
+import { type ProblemsOf, type Row, type RowNumbers, type ServiceRows, severity } from "./service-rows.js";
+import { addressesOf, rate, shortened, withPort } from "./texts.js";
 import { Sparkline } from "./traffic-chart.js";
 
 export const STATE_TONES: Readonly<Record<ServiceState, string>> = {
@@ -18,14 +18,15 @@ export const STATE_TONES: Readonly<Record<ServiceState, string>> = {
 };
 /** Rows above and below the visible ones, so that scrolling shows no gap. */
 const SPARE_ROWS = 10;
+/** Longer names are shortened, so that one does not push the columns of all off the screen. */
+const LONGEST_NAME = 36;
 /** Maximum number of dots for a row's endpoints; more are shown in proportion. */
 const MOST_DOTS = 10;
 
 interface TableProps {
   readonly services: ServiceRows;
   readonly rows: readonly Row[];
-  /** Services that a problem of the status names. */
-  readonly failing: ReadonlySet<string>;
+  readonly problemsOf: ProblemsOf;
   readonly selected: string;
   readonly linkTo: (service: string) => string;
 }
@@ -33,7 +34,7 @@ interface TableProps {
 interface Entry {
   readonly row: Row;
   readonly numbers: RowNumbers;
-  readonly failing: boolean;
+  readonly problems: readonly StatusProblem[];
 }
 
 interface Column {
@@ -49,13 +50,24 @@ function byName({ row: a }: Entry, { row: b }: Entry): number {
 }
 
 const COLUMNS: readonly Column[] = [
-  { title: "Service", cell: ({ row }) => printable(row.title), order: byName },
+  { title: "Service", cell: ({ row }) => nameText(row), order: byName },
   {
     title: "State",
-    cell: ({ row, failing }) => {
-      const isFailing = failing && row.state === "active";
-      return <span class={isFailing ? "bad" : STATE_TONES[row.state]}>{isFailing ? "failing" : row.state}</span>;
-    },
+    cell: ({ row, problems }) => (
+      <>
+        <span class={STATE_TONES[row.state]}>{row.state}</span>
+        {problems.length > 0 && (
+          <span
+            class="bad"
+            role="img"
+            aria-label="problem"
+            title={printable(problems.map(({ what }) => what).join("\n"))}
+          >
+            {" ⚠"}
+          </span>
+        )}
+      </>
+    ),
     order: (a, b) => rank(a) - rank(b),
   },
   { title: "Endpoints", cell: ({ row }) => <Dots row={row} />, order: (a, b) => readyShare(a.row) - readyShare(b.row) },
@@ -93,7 +105,7 @@ const COLUMNS: readonly Column[] = [
   },
   {
     title: "Address",
-    cell: ({ row }) => addressText(row),
+    cell: ({ row }) => <span title={allAddresses(row).join("\n")}>{addressText(row)}</span>,
     order: (a, b) => new Intl.Collator("en", { numeric: true }).compare(addressText(a.row), addressText(b.row)),
   },
   {
@@ -106,8 +118,8 @@ const COLUMNS: readonly Column[] = [
 const STATE_COLUMN = 1;
 
 /** Worst first. */
-function rank({ row, failing, numbers }: Entry): number {
-  if (failing) return -1;
+function rank({ row, problems, numbers }: Entry): number {
+  if (problems.length > 0) return -1;
   return 2 * severity(row) - (numbers.refusedRate + numbers.droppedRate > 0 ? 1 : 0);
 }
 
@@ -121,9 +133,18 @@ function readyShare({ ports }: Row): number {
   return Math.min(...ports.map(({ ready, total }) => (total === 0 ? 0 : ready / total)));
 }
 
-function addressText({ ports }: Row): string {
-  const all = ports.flatMap((port) => addressesOf(port).map((address) => withPort(address, port.port)));
-  return printable(`${all.join(", ") || "–"} ${ports[0].protocol}`);
+function nameText({ title }: Row): string {
+  return shortened(printable(title), LONGEST_NAME);
+}
+
+function allAddresses({ ports }: Row): string[] {
+  return ports.flatMap((port) => addressesOf(port).map((address) => printable(withPort(address, port.port))));
+}
+
+/** The first address: an open service shows the others. */
+function addressText(row: Row): string {
+  const [first = "–", ...others] = allAddresses(row);
+  return `${first} ${row.ports[0].protocol}${others.length === 0 ? "" : ` +${others.length}`}`;
 }
 
 function nodePort({ ports }: Row): number {
@@ -158,12 +179,18 @@ function Dots({ row }: { readonly row: Row }): VNode {
   );
 }
 
+/** The whole name, and why the row is in its state. */
+function titleOf({ title, ports }: Row): string {
+  const reason = ports.find((port) => port.reason !== undefined)?.reason;
+  return printable(reason === undefined ? title : `${title}: ${reason}`);
+}
+
 /** Height of a row in CSS pixels, as the style sheet has it. */
 function rowHeight(element: Element): number {
   return Number.parseFloat(getComputedStyle(element).getPropertyValue("--row"));
 }
 
-export function ServiceTable({ services, rows, failing, selected, linkTo }: TableProps): VNode {
+export function ServiceTable({ services, rows, problemsOf, selected, linkTo }: TableProps): VNode {
   const [sorted, setSorted] = useState({ column: STATE_COLUMN, descending: false });
   const [view, setView] = useState({ top: 0, height: 600, row: 34 });
   const [focused, setFocused] = useState(0);
@@ -180,7 +207,7 @@ export function ServiceTable({ services, rows, failing, selected, linkTo }: Tabl
   }, []);
   const { order } = COLUMNS[sorted.column];
   const entries = rows
-    .map((row): Entry => ({ row, numbers: services.numbers(row), failing: failing.has(row.service) }))
+    .map((row): Entry => ({ row, numbers: services.numbers(row), problems: problemsOf(row) }))
     .sort((a, b) => (sorted.descending ? order(b, a) : order(a, b)) || byName(a, b));
   const first = Math.max(0, Math.min(Math.floor(view.top / view.row) - SPARE_ROWS, entries.length - 1));
   const last = Math.min(entries.length, first + Math.ceil(view.height / view.row) + 2 * SPARE_ROWS);
@@ -205,15 +232,15 @@ export function ServiceTable({ services, rows, failing, selected, linkTo }: Tabl
   const longest = (of: (row: Row) => string): number => rows.reduce((most, row) => Math.max(most, of(row).length), 12);
   const dots = rows.reduce((most, { ports }) => Math.max(most, Math.min(ports[0].total, MOST_DOTS)), 0);
   const widths = [
-    ...[`${longest(({ title }) => title) + 2}ch`, `${longest(({ state }) => state) + 2}ch`],
-    ...[`calc(${10 * dots}px + 12ch)`, "10rem", "7rem", "8rem", "8rem"],
+    ...[`${longest(nameText) + 2}ch`, `${longest(({ state }) => state) + 4}ch`],
+    ...[`calc(${10 * dots}px + 10ch)`, "9rem", "6.5rem", "7rem", "7rem"],
   ];
   return (
     <div id="scroller" ref={scroller} onScroll={measure}>
       <table aria-rowcount={entries.length + 1}>
         <caption class="unseen">Services of this node</caption>
         <colgroup>
-          {[...widths, `${longest(addressText) + 2}ch`, "6rem"].map((width, i) => (
+          {[...widths, `${longest(addressText) + 2}ch`, "5.5rem"].map((width, i) => (
             <col key={i} style={{ width }} />
           ))}
         </colgroup>
@@ -260,12 +287,13 @@ export function ServiceTable({ services, rows, failing, selected, linkTo }: Tabl
               >
                 {COLUMNS.map(({ title, number, cell }, column) =>
                   column === 0 ? (
-                    <th key={title} scope="row" title={printable(row.ports.find(({ reason }) => reason)?.reason ?? "")}>
+                    <th key={title} scope="row" title={titleOf(row)}>
                       <a
                         href={linkTo(row.service)}
                         data-index={index}
                         tabIndex={index === inTabOrder ? 0 : -1}
                         aria-current={row.service === selected}
+                        aria-label={printable(row.title)}
                         onFocus={() => setFocused(index)}
                       >
                         {cell(entry, services)}

@@ -9,9 +9,23 @@ export function duration(ms: number): string {
   return seconds < 172_800 ? `${Math.floor(seconds / 3_600)} h` : `${Math.floor(seconds / 86_400)} d`;
 }
 
-/** Formats a time of day in the viewer's time zone. */
+/** Sweden's order is that of ISO 8601, as in the log and in commands, whatever the viewer's language is. */
+const ISO_ORDER = "sv";
+
+/** Formats a time of day in the viewer's time zone: "01:49:05". */
 export function clock(at: number): string {
-  return new Date(at).toLocaleTimeString([], { hourCycle: "h23" });
+  return new Date(at).toLocaleTimeString(ISO_ORDER);
+}
+
+/** Formats a date and a time of day in the viewer's time zone: "2026-11-29 01:49:05". */
+export function date(at: number): string {
+  return new Date(at).toLocaleString(ISO_ORDER);
+}
+
+/** The text in at most so many characters: its end is as telling as its beginning. */
+export function shortened(text: string, most: number): string {
+  const half = (most - 1) / 2;
+  return text.length <= most ? text : `${text.slice(0, Math.ceil(half))}…${text.slice(-Math.floor(half))}`;
 }
 
 /** Formats a number per second: "0", "0.3", "12", "1,200". */

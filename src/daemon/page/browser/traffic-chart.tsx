@@ -73,6 +73,16 @@ function Chart({ series, samples, now }: ChartProps & { readonly series: readonl
   );
 }
 
+/** The legend of the lines in the rows. */
+export function SparklineLegend(): VNode {
+  return (
+    <span class="quiet legends">
+      <span class="legend served">connections</span> <span class="legend refused">refused or dropped</span>, the last{" "}
+      {SPARK_SAMPLES} readings
+    </span>
+  );
+}
+
 /** A row's recent connections as an area, and those refused or dropped as a line over it. */
 export function Sparkline({ spark }: { readonly spark: Spark | undefined }): VNode | null {
   if (spark === undefined) return null;
