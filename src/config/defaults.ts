@@ -1,7 +1,7 @@
 /**
  * Defaults of kube-proxy 1.36, from pkg/proxy/apis/config/v1alpha1/defaults.go. The mode's are in cmd/kube-proxy/app/server_linux.go
  * (platformApplyDefaults), and the logging section's in component-base. Ours differ in four places:
- * - The mode is nftables.
+ * - The mode is nftables. Settings of the mode that the file was written for are used if they mean the same here.
  * - nftables.minSyncPeriod is 0.
  * - An unset log format stays unset.
  * - Node ports answer on 127.0.0.0/8 if a file written for the iptables mode says so (takesLocalhostOver).
@@ -11,7 +11,7 @@ import { API_VERSION, KIND, type ConfigInput } from "./schema.js";
 import { asksForLocalhost, expandNodePortAddresses } from "./node-port-addresses.js";
 import type { Endpoint } from "./values.js";
 
-const SYNC_PERIOD_MS = 30_000;
+export const SYNC_PERIOD_MS = 30_000;
 const MASQUERADE_BIT = 14;
 const HEALTHZ_PORT = 10_256;
 const METRICS_PORT = 10_249;
@@ -51,12 +51,7 @@ export function withDefaults(input: ConfigInput, off: Off = {}) {
     enableProfiling: input.enableProfiling ?? false,
     showHiddenMetricsForVersion: input.showHiddenMetricsForVersion ?? "",
     mode: "nftables",
-    nftables: {
-      masqueradeBit: input.nftables?.masqueradeBit ?? MASQUERADE_BIT,
-      masqueradeAll: input.nftables?.masqueradeAll ?? false,
-      syncPeriod: input.nftables?.syncPeriod || SYNC_PERIOD_MS,
-      minSyncPeriod: input.nftables?.minSyncPeriod ?? 0,
-    },
+    nftables: nftablesDefaults(input),
     ...othersDefaults(input),
     detectLocalMode: input.detectLocalMode || ("ClusterCIDR" as const),
     detectLocal: {
@@ -81,6 +76,34 @@ export function withDefaults(input: ConfigInput, off: Off = {}) {
   };
 }
 
+/** The mode of kube-proxy for which the file was written. Without a word, that is iptables, as in kube-proxy before 1.40. */
+export function writtenFor({ mode }: Pick<ConfigInput, "mode">): Exclude<ConfigInput["mode"], "" | undefined> {
+  return mode || "iptables";
+}
+
+/**
+ * Which sections have the settings that mean the same in each mode, the most important first. kube-proxy's IPVS mode uses
+ * the `iptables` section for masquerading (pkg/proxy/apis/config/v1alpha1/conversion.go, createProxier in server_linux.go).
+ */
+export const SECTIONS = {
+  nftables: { masquerade: ["nftables"], periods: ["nftables"] },
+  iptables: { masquerade: ["nftables", "iptables"], periods: ["nftables", "iptables"] },
+  ipvs: { masquerade: ["nftables", "iptables"], periods: ["nftables", "ipvs"] },
+} as const;
+
+/** In Go's configuration, a period of 0 and a false masqueradeAll are not set. */
+function nftablesDefaults(input: ConfigInput) {
+  const { masquerade, periods } = SECTIONS[writtenFor(input)];
+  const period = (field: "syncPeriod" | "minSyncPeriod") => periods.map((name) => input[name]?.[field]).find(Boolean);
+  return {
+    masqueradeBit:
+      masquerade.map((name) => input[name]?.masqueradeBit).find((bit) => bit !== undefined) ?? MASQUERADE_BIT,
+    masqueradeAll: masquerade.some((name) => input[name]?.masqueradeAll),
+    syncPeriod: period("syncPeriod") ?? SYNC_PERIOD_MS,
+    minSyncPeriod: period("minSyncPeriod") ?? 0,
+  };
+}
+
 function nodePortAddressesOf(input: ConfigInput): readonly string[] {
   const list = listedNodePortAddresses(input);
   return takesLocalhostOver(input) ? [...list, IPV4_LOOPBACK] : list;
@@ -94,11 +117,11 @@ function listedNodePortAddresses({ nodePortAddresses = [] }: ConfigInput): reado
  * Whether the configuration was written for kube-proxy's iptables mode with node ports on 127.0.0.1. (That mode only supports
  * this for IPv4.) This requires all of the following:
  * - The file explicitly says so.
- * - It sets no mode, so the mode was iptables.
+ * - Its mode is iptables, or not set.
  * - `nodePortAddresses` contains loopback addresses, as it does in that mode by default.
  */
 export function takesLocalhostOver(input: ConfigInput): boolean {
-  if ((input.mode ?? "") !== "" || input.iptables?.localhostNodePorts !== true) return false;
+  if (writtenFor(input) !== "iptables" || input.iptables?.localhostNodePorts !== true) return false;
   const written = expandNodePortAddresses(input.nodePortAddresses ?? []);
   return (written.length === 0 || written.includes("0.0.0.0/0")) && !asksForLocalhost(written);
 }

@@ -3,16 +3,14 @@ import { readFile } from "node:fs/promises";
 import type { z } from "zod";
 import { parseCIDR } from "../base/ip.js";
 import { isFields, reasonOf } from "../base/unknown.js";
-import { type Effective, type Off, withDefaults } from "./defaults.js";
+import { type Effective, type Off, SECTIONS, SYNC_PERIOD_MS, withDefaults, writtenFor } from "./defaults.js";
 import { type ConfigDocument, formatEndpoint, toDocument } from "./document.js";
 import { ALLOW_SERVICE_EXTERNAL_IPS, type FieldNames, LOCALHOST_NODE_PORTS, notesOf, warningsOf } from "./notes.js";
 import { parseText } from "./parse.js";
 import { API_VERSION, type ConfigInput, configSchema, KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem, type ProxyConfig } from "./proxy-config.js";
 import { unknownFields } from "./unknown-fields.js";
-import { parseClusterCIDR } from "./values.js";
-
-const SYNC_PERIOD_MS = 30_000;
+import { duration, parseClusterCIDR } from "./values.js";
 
 export interface LoadedConfig {
   readonly config: ProxyConfig;
@@ -91,7 +89,7 @@ function complete(value: unknown, { file, overrides, repeated, name }: Origin): 
   return {
     config: toConfig(effective, overrides.master ?? ""),
     document: toDocument(effective),
-    warnings: [...slips.map(({ path, message }) => `${path} ${message}`), ...warningsOf(effective, name)],
+    warnings: [...slips.map(({ path, message }) => `${path} ${message}`), ...warningsOf(parsed.data, effective, name)],
     notes: notesOf(parsed.data, effective, name),
     input: parsed.data,
     text: undefined,
@@ -140,13 +138,25 @@ function crossChecks(value: unknown): ConfigProblem[] {
     const parsed = parseClusterCIDR(pods);
     if ("problem" in parsed) problems.push({ path: "clusterCIDR", message: parsed.problem });
   }
-  const { shape } = configSchema.shape.nftables.unwrap();
-  const minimum = shape.minSyncPeriod.safeParse(fieldAt(value, ["nftables", "minSyncPeriod"]));
-  const period = shape.syncPeriod.safeParse(fieldAt(value, ["nftables", "syncPeriod"]));
-  if (minimum.success && period.success && (minimum.data ?? 0) > (period.data || SYNC_PERIOD_MS)) {
-    problems.push({ path: "nftables.minSyncPeriod", message: "must not be longer than nftables.syncPeriod" });
-  }
+  problems.push(...periodProblems(value));
   return problems;
+}
+
+/** Checks the periods that are used. kube-proxy checks those of another mode's section only in that mode. */
+function periodProblems(value: unknown): ConfigProblem[] {
+  const mode = configSchema.shape.mode.safeParse(fieldAt(value, ["mode"])).data;
+  const used = (field: "syncPeriod" | "minSyncPeriod", initial: number) => {
+    for (const section of SECTIONS[writtenFor({ mode })].periods) {
+      const ms = duration.safeParse(fieldAt(value, [section, field])).data;
+      if (ms) return { path: `${section}.${field}`, ms, checked: section === "nftables" };
+    }
+    return { path: `nftables.${field}`, ms: initial, checked: true };
+  };
+  const [minimum, period] = [used("minSyncPeriod", 0), used("syncPeriod", SYNC_PERIOD_MS)];
+  const negative = [minimum, period].filter(({ ms, checked }) => ms < 0 && !checked);
+  if (negative.length > 0) return negative.map(({ path }) => ({ path, message: "must not be negative" }));
+  if (period.ms < 0 || minimum.ms <= period.ms) return [];
+  return [{ path: minimum.path, message: `must not be longer than ${period.path}` }];
 }
 
 function toConfig(effective: Effective, master: string): ProxyConfig {

@@ -1,7 +1,6 @@
 /** Remarks on a valid configuration: settings without effect, and settings that mean something else to kube-proxy. */
 import { closest } from "../base/closest.js";
-import { type Effective, takesLocalhostOver } from "./defaults.js";
-import { formatDuration } from "./duration.js";
+import { type Effective, takesLocalhostOver, writtenFor } from "./defaults.js";
 import { asksForLocalhost } from "./node-port-addresses.js";
 import type { ConfigInput } from "./schema.js";
 import { parseClusterCIDR } from "./values.js";
@@ -57,9 +56,10 @@ function gateWarnings(gates: Readonly<Record<string, boolean>>, field: string): 
 }
 
 /** Complete sentences about settings that probably do not do what was intended. */
-export function warningsOf(effective: Effective, name: FieldNames): string[] {
+export function warningsOf(input: ConfigInput, effective: Effective, name: FieldNames): string[] {
   const { clusterCIDR, detectLocalMode, featureGates, nodePortAddresses } = effective;
   const warnings = [
+    ...modeWarnings(input, effective, name),
     ...gateWarnings(featureGates, name("featureGates")),
     ...loopbackWarnings(featureGates, nodePortAddresses, name),
   ];
@@ -90,52 +90,49 @@ function loopbackWarnings(
 
 /** Complete sentences about settings that mean something else to kube-proxy, once each. */
 export function notesOf(input: ConfigInput, effective: Effective, name: FieldNames): string[] {
-  const notes = [...loggingNotes(input, name), ...ipvsNotes(input, name)];
-  if ((input.mode ?? "") !== "") return notes;
-  const { iptables, nftables, nodePortAddresses } = effective;
+  const notes = loggingNotes(input, name);
+  if (input.mode !== "ipvs") notes.push(...ipvsNotes(input, name));
+  const differences = (input.mode ?? "") === "" ? differencesOf(input, effective, name) : [];
+  if (differences.length > 0) {
+    notes.push([`${name("mode")} is not set, and the default is nftables`, ...differences].join(". "));
+  }
+  return notes;
+}
+
+/** The meaning of a configuration for another mode, in one text. */
+function modeWarnings(input: ConfigInput, effective: Effective, name: FieldNames): string[] {
+  const { mode = "" } = input;
+  if (mode === "" || mode === "nftables") return [];
+  const intro = `${name("mode")} is ${mode}, but this program always uses nftables rules`;
+  return [[intro, ...differencesOf(input, effective, name), "`preflight` shows what changes on a node"].join(". ")];
+}
+
+/** Sentences about differences from the mode for which the configuration was written. */
+function differencesOf(input: ConfigInput, { nodePortAddresses, iptables }: Effective, name: FieldNames): string[] {
+  const mode = writtenFor(input);
+  if (mode === "nftables") return [];
+  const differences: string[] = [];
   const unset = (input.nodePortAddresses ?? []).length === 0;
   if (unset) {
-    notes.push(
-      `${name("mode")} is not set, and the default is nftables, so node ports are reachable only on the node's own IPs. In kube-proxy's iptables mode ` +
-        `they were reachable on all addresses. To keep that, set ${name("nodePortAddresses")} to 0.0.0.0/0 and ::/0`,
+    differences.push(
+      `Node ports are reachable only on the node's own IPs. In kube-proxy's ${mode} mode they were reachable on all addresses. ` +
+        `To keep that, set ${name("nodePortAddresses")} to 0.0.0.0/0 and ::/0`,
     );
   }
+  if (mode === "ipvs") return [...differences, ...ipvsNotes(input, name)];
   const localhost = name("iptables.localhostNodePorts");
   const asked = asksForLocalhost(nodePortAddresses);
   if (takesLocalhostOver(input)) {
-    notes.push(
-      `${name("mode")} is not set and ${localhost} is true, so node ports are also reachable on 127.0.0.0/8, as in kube-proxy's iptables mode. ` +
-        `To prevent that, set ${localhost} to false`,
+    differences.push(
+      `${localhost} is true, so node ports are also reachable on 127.0.0.0/8, as in kube-proxy's iptables mode. To prevent that, set it to false`,
     );
   } else if (iptables.localhostNodePorts && !asked && (unset || nodePortAddresses.includes("0.0.0.0/0"))) {
-    notes.push(
-      `${name("mode")} is not set, and the default is nftables, so node ports are not reachable on 127.0.0.1 as they were in kube-proxy's ` +
-        `iptables mode. To keep that, set ${name("nodePortAddresses")} to primary and localhost`,
+    differences.push(
+      "Node ports are not reachable on 127.0.0.1 as they were in kube-proxy's iptables mode. " +
+        `To keep that, set ${name("nodePortAddresses")} to primary and localhost`,
     );
   }
-  if (iptables.masqueradeAll && !nftables.masqueradeAll) {
-    notes.push(
-      `${name("iptables.masqueradeAll")} is true, but applies to another mode. To masquerade all traffic to ClusterIPs, set nftables.masqueradeAll`,
-    );
-  }
-  return [...notes, ...iptablesNotes(input, effective, name)];
-}
-
-/** Settings of the iptables mode that were changed while their counterparts for nftables were not. */
-function iptablesNotes(input: ConfigInput, { iptables, nftables }: Effective, name: FieldNames): string[] {
-  const notes: string[] = [];
-  const differ = (field: "masqueradeBit" | "syncPeriod" | "minSyncPeriod", show: (value: number) => string) => {
-    const written = input.iptables?.[field];
-    if (written === undefined || (written === 0 && field !== "masqueradeBit")) return;
-    if (iptables[field] === nftables[field]) return;
-    notes.push(
-      `${name(`iptables.${field}`)} is ${show(iptables[field])}, but applies to another mode; nftables.${field} is ${show(nftables[field])}`,
-    );
-  };
-  differ("masqueradeBit", String);
-  differ("syncPeriod", formatDuration);
-  differ("minSyncPeriod", formatDuration);
-  return notes;
+  return differences;
 }
 
 /** kube-proxy's defaults of the `ipvs` section, which kubeadm writes. The others are empty. */
@@ -143,10 +140,11 @@ const IPVS_DEFAULTS: Readonly<Record<string, unknown>> = { syncPeriod: 30_000 };
 /** Used when virtual servers of kube-proxy's IPVS mode are removed. */
 const IPVS_USED = "excludeCIDRs";
 
-function ipvsNotes({ ipvs = {} }: ConfigInput, name: FieldNames): string[] {
+function ipvsNotes({ mode, ipvs = {} }: ConfigInput, name: FieldNames): string[] {
   const { scheduler = "", ...others } = ipvs;
+  const used = mode === "ipvs" ? ["syncPeriod", "minSyncPeriod", IPVS_USED] : [IPVS_USED];
   const ignored = Object.entries(others)
-    .filter(([field, value]) => value && value !== IPVS_DEFAULTS[field] && field !== IPVS_USED)
+    .filter(([field, value]) => value && value !== IPVS_DEFAULTS[field] && !used.includes(field))
     .map(([field]) => name(`ipvs.${field}`));
   const notes: string[] = [];
   if (scheduler !== "") {

@@ -5,6 +5,7 @@
  * is a warning, not an error.
  */
 import { z } from "zod";
+import { closest } from "../base/closest.js";
 import {
   address,
   boolean,
@@ -25,6 +26,9 @@ import {
 
 export const API_VERSION = "kubeproxy.config.k8s.io/v1alpha1";
 export const KIND = "KubeProxyConfiguration";
+
+/** kube-proxy's modes on Linux. The files for all of them are read; the rules are always nftables rules. */
+const MODES = ["nftables", "iptables", "ipvs"] as const;
 
 const outputRouting = section({ splitStream: boolean.optional(), infoBufferSize: quantity.optional() });
 
@@ -64,9 +68,12 @@ export const configSchema = z.looseObject({
   enableProfiling: boolean.optional(),
   showHiddenMetricsForVersion: string.regex(/^(\d+\.\d+)?$/, 'must be a version such as "1.35"').optional(),
   mode: z
-    .literal(["", "nftables"], {
-      error: (issue) =>
-        `${JSON.stringify(issue.input)} is a mode of another proxier. Set mode to "nftables", or remove it`,
+    .literal(["", ...MODES], {
+      error: ({ input }) => {
+        const guess = typeof input === "string" ? closest(input, MODES) : undefined;
+        const hint = guess === undefined ? "" : `: did you mean ${guess}?`;
+        return `${JSON.stringify(input)} must be ${MODES.slice(0, -1).join(", ")} or ${MODES.at(-1)}${hint}`;
+      },
     })
     .optional(),
   iptables: section({

@@ -11,7 +11,12 @@ import type { KubeJson } from "../lab/api-server/api-server.ts";
 import { eventually } from "../lab/eventually.ts";
 import { PLAN } from "../lab/topology.ts";
 import { kustomize, type KubeObject, patched } from "../support/kustomize.ts";
-import { KUBEADM_CONFIG, KUBEADM_DAEMON_SET, KUBEADM_KUBECONFIG_FILE } from "../unit/config/kubeadm.ts";
+import {
+  KUBEADM_137_CONFIG,
+  KUBEADM_CONFIG,
+  KUBEADM_DAEMON_SET,
+  KUBEADM_KUBECONFIG_FILE,
+} from "../unit/config/kubeadm.ts";
 import { Api } from "./support/api.ts";
 import { Cluster } from "./support/cluster.ts";
 import { clusterIP, NODE, nodeObject, serviceCIDRObject, serviceObjects, type ServiceSpec } from "./support/objects.ts";
@@ -183,6 +188,36 @@ function misspelled(container: V1Container, pod: Pod): { readonly container: V1C
     return { container: { ...container, command: command.map((word) => (word === flag ? wrong : word)) }, pod };
   });
 }
+
+describe("a ConfigMap as kubeadm 1.37 writes it", () => {
+  const later = { "config.conf": KUBEADM_137_CONFIG, "kubeconfig.conf": readFileSync(KUBEADM_KUBECONFIG_FILE, "utf8") };
+  const daemonSets = [
+    ["kubeadm's DaemonSet with only another image", () => KUBEADM_DAEMON_SET],
+    ["deploy/kubeadm", () => kustomize(join(DEPLOY, "kubeadm")).find(({ kind }) => kind === "DaemonSet") as Built],
+  ] as const;
+
+  test.each(daemonSets)(
+    "%s: the pod serves with nftables, and logs one warning with the differences",
+    async (_, make) => {
+      const pod = await deployed(make(), { configMaps: { "kube-proxy": later } });
+      let mode: unknown;
+      const log = await lives(pod, async (exec) => {
+        const script = "fetch('http://127.0.0.1:10249/proxyMode').then((r) => r.text()).then(console.log)";
+        mode = (await cluster.node.mustRun([process.execPath, "-e", script])).trim();
+        expect(await exec(["nft-proxier", "status"])).toMatchObject({ code: 0 });
+      });
+      expect(mode).toBe("nftables");
+      const warnings = log
+        .split("\n")
+        .filter((line) => /"level":"(warn|error)"/.test(line) && !line.includes("oom_score_adj"));
+      const messages = warnings.map((line) => (JSON.parse(line) as { readonly msg: string }).msg);
+      const about = /^mode is iptables, but this program always uses nftables rules\. Node ports .* 127\.0\.0\.1 /;
+      // The init container reads the same file.
+      expect(messages.length).toBe(1 + (pod.spec.initContainers?.length ?? 0));
+      for (const message of messages) expect(message).toMatch(about);
+    },
+  );
+});
 
 describe("README.md", () => {
   /** Patches that change how a container starts, with the DaemonSet that each changes and the fields that it sets. */

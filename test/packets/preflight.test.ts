@@ -387,38 +387,38 @@ describe("other programs", () => {
 });
 
 describe("configuration", () => {
-  test("a mode of another proxier is a problem, and the message says what to set", async () => {
-    const { code, findings } = await runPreflight([], { ...configuration(), mode: "ipvs" });
-    expect(code).toBe(1);
-    expect(saying(findings, "problem")).toEqual([
-      expect.stringMatching(/config\.json: mode: "ipvs" is a mode of another proxier. Set mode to "nftables"/),
-    ]);
-  });
-
-  test("the same mode on the command line is a problem as well, and an invalid flag is an error", async () => {
-    const flags = ["preflight", `--hostname-override=${NODE}`, "--proxy-mode=iptables", "--cluster-cidr=10.244.0.0/16"];
-    const { code, stdout } = await cluster.command([...flags, "-o", "json"]);
-    expect(code).toBe(1);
-    const { findings } = JSON.parse(stdout) as PreflightReport;
-    expect(saying(findings, "problem")).toEqual([
-      'command line: --proxy-mode: "iptables" is a mode of another proxier. Set mode to "nftables", or remove it',
-    ]);
-    expect(saying(findings, "note", "config")).toContain("the other checks ran with mode: nftables");
-    expect((await cluster.command([...flags, "--cluster-cidr=pods"])).code).toBe(2);
-  });
-
-  test("the rest of such a configuration is still checked, including the IPVS mode's settings", async () => {
+  test("another mode of kube-proxy is one note with its differences, including the IPVS mode's settings", async () => {
     const ipvs = { ...configuration(), mode: "ipvs", ipvs: { scheduler: "lc", strictARP: true } };
-    const { findings } = await runPreflight([], { ...ipvs, nodePortAddrs: ["primary"] });
-    const notes = saying(findings, "note", "config");
-    expect(notes).toContain("the other checks ran with mode: nftables");
-    for (const text of [
-      /^nodePortAddrs is not a field/,
-      /^ipvs\.scheduler lc: not available/,
-      /^ipvs\.strictARP: no effect outside kube-proxy's IPVS mode/,
-    ]) {
-      expect(notes).toContainEqual(expect.stringMatching(text));
-    }
+    const { code, findings } = await runPreflight([], ipvs);
+    expect(code).toBe(0);
+    expect(saying(findings, "problem")).toEqual([]);
+    expect(saying(findings, "note", "config")).toEqual([
+      expect.stringMatching(
+        /^mode is ipvs, but this program always uses nftables rules\..* ipvs\.scheduler lc: not available.* ipvs\.strictARP: no effect/,
+      ),
+    ]);
+  });
+
+  test("the same mode on the command line is a note as well, and an invalid flag is an error", async () => {
+    const flags = ["preflight", `--hostname-override=${NODE}`, "--cluster-cidr=10.244.0.0/16"];
+    const { code, stdout } = await cluster.command([...flags, "--proxy-mode=iptables", "-o", "json"]);
+    expect(code).toBe(0);
+    const { findings } = JSON.parse(stdout) as PreflightReport;
+    expect(saying(findings, "note", "config")).toEqual([expect.stringMatching(/^--proxy-mode is iptables, but /)]);
+    expect((await cluster.command([...flags, "--cluster-cidr=pods"])).code).toBe(2);
+    const { code: wrong, stderr } = await cluster.command([...flags, "--proxy-mode=iptabels"]);
+    expect([wrong, stderr]).toEqual([2, expect.stringContaining("did you mean iptables?")]);
+  });
+
+  test("a mode that kube-proxy does not have is a problem, and the other checks use the defaults", async () => {
+    const { code, findings } = await runPreflight([], { ...configuration(), mode: "iptabels" });
+    expect(code).toBe(1);
+    expect(saying(findings, "problem")).toContainEqual(
+      expect.stringMatching(
+        /config\.json: mode: "iptabels" must be nftables, iptables or ipvs: did you mean iptables\?$/,
+      ),
+    );
+    expect(saying(findings, "note", "config")).toContain("the other checks ran with the defaults");
   });
 
   test("an unknown field is a note", async () => {

@@ -16,6 +16,7 @@ import { NODE, nodeObject, serviceCIDRObject, serviceObjects } from "../packets/
 import { Pod, probe, terminate } from "../packets/support/pod.ts";
 import { kustomize, type KubeObject, patched } from "../support/kustomize.ts";
 import { temporaryDirectory } from "../support/temporary-directory.ts";
+import { KUBEADM_137_CONFIG, KUBEADM_KUBECONFIG_FILE } from "../unit/config/kubeadm.ts";
 import { checkAgainst } from "../unit/deploy/model-check.ts";
 import { HAS_HELM, helm } from "./helm.ts";
 
@@ -317,7 +318,7 @@ describe("a pod of the chart", () => {
   afterAll(() => cluster.destroy());
 
   /** Starts the pod as the kubelet does, and returns the answers of its probes and of the metrics port. */
-  async function starts(args: readonly string[], metricsPort: number): Promise<unknown[]> {
+  async function starts(args: readonly string[], metricsPort: number, ...expected: unknown[]): Promise<unknown[]> {
     const objects = rendered(...flags([image]), ...args);
     const defaults = filesOf(rendered(...flags([image, ...required])));
     const spec = podOf(objects);
@@ -325,7 +326,14 @@ describe("a pod of the chart", () => {
       {
         cluster,
         nodeName: NODE,
-        configMaps: { "nft-proxier": filesOf(objects), edge: { "kubeconfig.conf": defaults["kubeconfig.conf"] } },
+        configMaps: {
+          "nft-proxier": args.includes(kubeadm) ? {} : filesOf(objects),
+          edge: { "kubeconfig.conf": defaults["kubeconfig.conf"] },
+          "kube-proxy": {
+            "config.conf": KUBEADM_137_CONFIG,
+            "kubeconfig.conf": readFileSync(KUBEADM_KUBECONFIG_FILE, "utf8"),
+          },
+        },
         account: { "ca.crt": api.ca, token },
         hosts: `127.0.0.1 localhost\n${PLAN.remoteNode.ip} control-plane.example\n`,
       },
@@ -340,12 +348,18 @@ describe("a pod of the chart", () => {
     expect(await terminate(running)).toBe(0);
     const warnings = running.log().match(/^.*"level":"(?:warn|error)".*$/gm) ?? [];
     // The kubelet lowers the score of a real pod.
-    expect(warnings.filter((line) => !line.includes("/proc/self/oom_score_adj"))).toEqual([]);
+    expect(warnings.filter((line) => !line.includes("/proc/self/oom_score_adj"))).toEqual(expected);
     return answers;
   }
 
   test("starts with the smallest set of values, and keeps its metrics to the node", async () => {
     expect(await starts(flags(required), 10249)).toEqual([200, expect.stringContaining("ECONNREFUSED")]);
+  });
+
+  test("starts with a ConfigMap as kubeadm 1.37 writes it, with one warning about its mode", async () => {
+    const warning = expect.stringContaining('"msg":"mode is iptables, but this program always uses nftables rules. ');
+    const answers = await starts(flags([kubeadm]), 10249, warning);
+    expect(answers).toEqual([200, expect.stringContaining("ECONNREFUSED")]);
   });
 
   test("starts with a kubeconfig in a Secret, metrics on all addresses, and further fields and flags", async () => {

@@ -51,7 +51,13 @@ export const LATER: readonly LaterRow[] = [
     release: "1.37",
     what: "gate `KubeProxyIPVS` (deprecated, on), which is off by default from 1.40",
     source: "KEP-5495, kubernetes#139397",
-    here: "The mode is refused, and the error names the setting to use. The gate is known, but has no effect",
+    here: "`mode: ipvs` is accepted, with a warning, and the rules are nftables rules. The gate is known, but has no effect",
+  },
+  {
+    release: "1.37",
+    what: "kubeadm writes `mode: iptables` into the ConfigMap if no mode is given, in new clusters and at each upgrade",
+    source: "kubernetes#139777",
+    here: "accepted: it means the same as no mode, with a warning that lists the differences",
   },
   {
     release: "1.37",
@@ -69,7 +75,7 @@ export const LATER: readonly LaterRow[] = [
     release: "1.40",
     what: "nftables is the default mode; IPVS is off by default",
     source: "KEP-5343, KEP-5495",
-    here: "nftables is already the default; IPVS is not available",
+    here: "nftables is already the default; `mode: ipvs` is accepted, with a warning",
   },
-  { release: "1.43", what: "IPVS is removed", source: "KEP-5495", here: "not available" },
+  { release: "1.43", what: "IPVS is removed", source: "KEP-5495", here: "`mode: ipvs` is accepted, with a warning" },
 ];

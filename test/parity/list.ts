@@ -41,7 +41,7 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["cleanup"],
     ours: "better",
-    note: "Also removes the rules of kube-proxy's other modes in iptables-nft, iptables-legacy and IPVS, without running iptables, ipvsadm or ipset. The exit code is 1 if something remains that only other tools can remove",
+    note: "Also removes the rules of kube-proxy's other modes in iptables-nft and IPVS, without running iptables, ipvsadm or ipset. Rules in iptables-legacy stay. The exit code is 1 if something remains that only other tools can remove",
   },
   { flags: ["init-only"], ours: "same" },
   { flags: ["hostname-override"], fields: ["hostnameOverride"], ours: "same" },
@@ -83,7 +83,7 @@ const TRAFFIC: readonly ParityRow[] = [
   {
     flags: ["proxy-mode"],
     ours: "same",
-    note: "nftables, even if `mode` is not set (the log then lists the differences from the iptables mode). Other modes are refused, and the error names the setting to use",
+    note: "The rules are always nftables rules, and `/proxyMode` and `/configz` say so. `iptables` and `ipvs` are accepted, with one warning that lists the differences. Without a mode, the log has the same list. Settings of these modes that mean the same are used where `nftables` does not set them",
   },
   { flags: ["masquerade-all"], ours: "same" },
   { fields: ["nftables.masqueradeBit"], ours: "same" },
@@ -107,7 +107,7 @@ const TRAFFIC: readonly ParityRow[] = [
   {
     flags: ["iptables-localhost-nodeports"],
     ours: "better",
-    note: "If it is explicitly true, `mode` is unset, and `nodePortAddresses` is unset or has 0.0.0.0/0, node ports are served on 127.0.0.0/8. This is as in the iptables mode, and the log says so. Otherwise it is ignored, as in kube-proxy's nftables mode",
+    note: "If it is explicitly true, `mode` is iptables or unset, and `nodePortAddresses` is unset or has 0.0.0.0/0, node ports are served on 127.0.0.0/8. This is as in the iptables mode, and the log says so. Otherwise it is ignored, as in kube-proxy's nftables mode",
   },
   {
     flags: ["ipvs-exclude-cidrs"],
@@ -152,9 +152,15 @@ const LOG: readonly ParityRow[] = [
 
 const OTHERS: readonly ParityRow[] = [
   {
+    flags: ["iptables-masquerade-bit"],
     fields: ["iptables.masqueradeAll", "iptables.syncPeriod", "iptables.minSyncPeriod"],
-    ours: "ignored",
-    note: "belongs to another mode, as in kube-proxy's nftables mode; if `mode` is unset, the log says what that changes",
+    ours: "same",
+    note: "Used if `mode` is iptables or unset, where `nftables` does not set them. The masquerade settings are also used if `mode` is ipvs, as in kube-proxy",
+  },
+  {
+    flags: ["ipvs-sync-period", "ipvs-min-sync-period"],
+    ours: "same",
+    note: "used if `mode` is ipvs, where `nftables` does not set them",
   },
   {
     fields: [

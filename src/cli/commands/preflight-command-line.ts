@@ -9,7 +9,6 @@ import { type FlagsGiven, readFlags } from "../flags/read-flags.js";
 
 /** kube-proxy's flags for tasks other than serving. */
 const OTHER_TASKS: readonly string[] = ["write-config-to", "cleanup", "init-only", "version"] satisfies FlagName[];
-const MODE = "proxy-mode" satisfies FlagName;
 /** kube-proxy's flags that the help shows. */
 const SHOWN: readonly string[] = [
   "config",
@@ -56,9 +55,7 @@ export function addPreflight(root: CliCommand, done: (code: number) => void): vo
     .action(async () => {
       const { values, problems } = self.given;
       const { flagProblems } = await import("../flags/flag-config.js");
-      // The mode of another proxier is what the node migrates from, so it is a finding, not a mistake on the command line.
-      const { [MODE]: _, ...rest } = values;
-      const wrong = problems.length > 0 ? problems : flagProblems(rest);
+      const wrong = problems.length > 0 ? problems : flagProblems(values);
       if (wrong.length > 0) self.error(`error: ${wrong.join("\nerror: ")}`);
       const { preflightCommand } = await import("./preflight.js");
       done(await preflightCommand(values, optionsOf(values, OWN)));

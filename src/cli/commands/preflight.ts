@@ -2,7 +2,6 @@ import { release } from "node:os";
 import { reasonOf } from "../../base/unknown.js";
 import { createLogger } from "../../base/logger.js";
 import { ConfigError, type ProxyConfig } from "../../config/proxy-config.js";
-import { type LoadedConfig } from "../../config/load.js";
 import { KernelError } from "../../netlink/errors.js";
 import type { NftKernel } from "../../netlink/nft-kernel.js";
 import { type KernelFamilies, kernelFamilies } from "../../node/kernel-families.js";
@@ -13,7 +12,7 @@ import { objectFacts, type ObjectFacts } from "../../migration/preflight/objects
 import { preflight } from "../../migration/preflight/preflight.js";
 import { KIND, type PreflightReport, reportText } from "../../migration/preflight/preflight-report.js";
 import type { SnapshotSink } from "./conntrack/service-snapshot.js";
-import { flagOf, resolveConfig } from "../flags/flag-config.js";
+import { resolveConfig } from "../flags/flag-config.js";
 import type { FlagValues } from "../flags/kube-proxy-flags.js";
 import { openKernel } from "../open-kernel.js";
 import { interfaceAddresses, nodeName } from "../setup.js";
@@ -62,26 +61,14 @@ async function textOf(report: PreflightReport, output: PreflightCommandOptions["
   return output === "json" || output === "yaml" ? structuredText(report, output) : fitted(reportText(report));
 }
 
-/** An invalid configuration is a finding. The other checks then use as much of it as possible. */
+/** An invalid configuration is a finding. The other checks then use the defaults. */
 async function readConfiguration(flags: FlagValues): Promise<ConfigReading> {
   try {
     return { loaded: await resolveConfig(flags) };
   } catch (error) {
     if (!(error instanceof UserError) || !(error.cause instanceof ConfigError)) throw error;
-    const { problems } = error.cause;
-    const refused =
-      flags.config === undefined ? problems.map((each) => ({ ...each, path: flagOf(each.path) })) : problems;
-    return { ...(await besideMode(flags)), refused, file: flags.config ?? "command line" };
-  }
-}
-
-/** Returns the configuration with our own mode if only another proxier's mode is invalid, or else the defaults. */
-async function besideMode(flags: FlagValues): Promise<{ readonly loaded: LoadedConfig; readonly checkedWith: string }> {
-  try {
-    return { loaded: await resolveConfig(flags, { mode: "nftables" }), checkedWith: "with mode: nftables" };
-  } catch (error) {
-    if (!(error instanceof UserError)) throw error;
-    return { loaded: await resolveConfig({}), checkedWith: "with the defaults" };
+    // Invalid flags have ended the command before.
+    return { loaded: await resolveConfig({}), refused: error.cause.problems, file: flags.config ?? "" };
   }
 }
 

@@ -68,19 +68,13 @@ function aloneProblems(flags: FlagValues): ConfigProblem[] {
   return problems;
 }
 
-/**
- * @param instead fields of the configuration that override the file and the flags.
- * @throws {UserError} with all problems.
- */
-export async function resolveConfig(flags: FlagValues, instead: Overrides["fields"] = {}): Promise<LoadedConfig> {
+/** @throws {UserError} with all problems. */
+export async function resolveConfig(flags: FlagValues): Promise<LoadedConfig> {
   const file = configFile(flags);
-  const withThem = (overrides: Overrides): Overrides => ({ ...overrides, fields: { ...overrides.fields, ...instead } });
   const warnings = flagWarnings(flags, file);
   try {
     const loaded =
-      file === undefined
-        ? configFromFlags(withThem(alone(flags)), flagOf)
-        : await loadConfig(file.path, withThem(file.overrides));
+      file === undefined ? configFromFlags(alone(flags), flagOf) : await loadConfig(file.path, file.overrides);
     return { ...loaded, warnings: [...warnings, ...loaded.warnings] };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;

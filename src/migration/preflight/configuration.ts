@@ -14,12 +14,10 @@ import { isOtherMode, type Mode, type ModeFacts, modesOf } from "./mode.js";
 export type ConfigReading =
   | { readonly loaded: LoadedConfig }
   | {
-      /** The configuration that is checked instead. */
+      /** The defaults, which are checked instead. */
       readonly loaded: LoadedConfig;
       readonly refused: readonly ConfigProblem[];
       readonly file: string;
-      /** Describes `loaded`: "with the defaults". */
-      readonly checkedWith: string;
     };
 
 export function checkConfig(reading: ConfigReading): Finding[] {
@@ -32,11 +30,11 @@ export function checkConfig(reading: ConfigReading): Finding[] {
       ...(said.length > 0 ? said : [ok("the configuration is valid, and no field is ignored")]),
     );
   }
-  const { refused, file, checkedWith } = reading;
+  const { refused, file } = reading;
   const wrong = refused.map(({ path, message }) =>
     problem(`${file}: ${path === "" ? "" : `${path}: `}${message}`, "correct it; otherwise nft-proxier does not start"),
   );
-  return of("configuration", "config", ...wrong, note(`the other checks ran ${checkedWith}`), ...said);
+  return of("configuration", "config", ...wrong, note("the other checks ran with the defaults"), ...said);
 }
 
 export interface NodePortFacts {

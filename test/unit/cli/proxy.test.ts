@@ -100,8 +100,8 @@ describe("the command line without a sub-command", () => {
       ["unknown option '--healtz-port'", "Did you mean --healthz-port?", "Did you mean --hostname-override?"],
     ],
     [
-      ["--proxy-mode", "iptables", "--v=x"],
-      ["--v=x: must be", '--proxy-mode: "iptables" is a mode of another proxier'],
+      ["--proxy-mode", "iptabels", "--v=x"],
+      ["--v=x: must be", '--proxy-mode: "iptabels" must be nftables, iptables or ipvs: did you mean iptables?'],
     ],
     [["--config"], ["argument missing"]],
     [["serve"], ["unknown command 'serve'"]],

@@ -239,16 +239,26 @@ describe("KubeProxyConfiguration: errors", () => {
     ["healthzBindAddress: localhost:80", "healthzBindAddress: must be an address and port such as 0.0.0.0:10256"],
     ["metricsBindAddress: '127.0.0.1:70000'", "metricsBindAddress: must be an address and port such as 0.0.0.0:10256"],
     ["metricsBindAddress: '::1:80000'", "metricsBindAddress: must be an address and port such as 0.0.0.0:10256"],
-    ["mode: iptables", 'mode: "iptables" is a mode of another proxier. Set mode to "nftables", or remove it'],
-    ["mode: ipvs", 'mode: "ipvs" is a mode of another proxier. Set mode to "nftables", or remove it'],
-    ["mode: kernelspace", 'mode: "kernelspace" is a mode of another proxier. Set mode to "nftables", or remove it'],
+    ["mode: iptabels", 'mode: "iptabels" must be nftables, iptables or ipvs: did you mean iptables?'],
+    ["mode: IPVS", 'mode: "IPVS" must be nftables, iptables or ipvs: did you mean ipvs?'],
+    ["mode: nft-tables", 'mode: "nft-tables" must be nftables, iptables or ipvs: did you mean nftables?'],
+    ["mode: kernelspace", 'mode: "kernelspace" must be nftables, iptables or ipvs'],
+    ["mode: 5", "mode: 5 must be nftables, iptables or ipvs"],
+    // kube-proxy checks the values of the mode's own section.
+    ["iptables: {syncPeriod: -1s}", "iptables.syncPeriod: must not be negative"],
+    ["mode: ipvs\nipvs: {minSyncPeriod: -1s}", "ipvs.minSyncPeriod: must not be negative"],
+    [
+      "mode: iptables\niptables: {syncPeriod: 5s, minSyncPeriod: 10s}",
+      "iptables.minSyncPeriod: must not be longer than iptables.syncPeriod",
+    ],
+    ["mode: ipvs\nipvs: {minSyncPeriod: 31s}", "ipvs.minSyncPeriod: must not be longer than nftables.syncPeriod"],
   ])("%s", (body, problem) => {
     expect(problemsOf(HEAD + body)).toEqual([problem]);
   });
 
   test("all errors are reported at once", () => {
     const body =
-      "bindAddress: x\nmode: ipvs\nnftables: {masqueradeBit: 99, syncPeriod: 1s, minSyncPeriod: 2s}\ndetectLocalMode: BridgeInterface\n";
+      "bindAddress: x\nmode: ebpf\nnftables: {masqueradeBit: 99, syncPeriod: 1s, minSyncPeriod: 2s}\ndetectLocalMode: BridgeInterface\n";
     expect(problemsOf(HEAD + body).map((line) => line.split(":")[0])).toEqual([
       "bindAddress",
       "mode",
@@ -259,9 +269,9 @@ describe("KubeProxyConfiguration: errors", () => {
   });
 
   test("errors are reported together with misspelt, unknown and repeated fields", () => {
-    const body = "mode: ipvs\nbindAdress: 10.0.0.1\nnftables: {masquerade: true}\noomScoreAdj: 0\noomScoreAdj: 1\n";
+    const body = "mode: ipv\nbindAdress: 10.0.0.1\nnftables: {masquerade: true}\noomScoreAdj: 0\noomScoreAdj: 1\n";
     expect(problemsOf(HEAD + body)).toEqual([
-      'mode: "ipvs" is a mode of another proxier. Set mode to "nftables", or remove it',
+      'mode: "ipv" must be nftables, iptables or ipvs: did you mean ipvs?',
       "oomScoreAdj: is set twice (line 7); the last value is used",
       "bindAdress: is not a field of KubeProxyConfiguration: did you mean bindAddress?",
       expect.stringContaining("nftables.masquerade: is not a field of KubeProxyConfiguration"),

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { configFromFlags, parseConfig } from "../../../src/config/load.js";
 import { toYAML } from "../../../src/config/document.js";
 import { formatDuration, parseDuration } from "../../../src/config/duration.js";
-import { KUBEADM_CONFIG } from "./kubeadm.js";
+import { KUBEADM_137_CONFIG, KUBEADM_CONFIG } from "./kubeadm.js";
 import { HEAD, parse, problemsOf } from "./parsing.ts";
 
 describe("effective configuration: kubeadm's stock configuration", () => {
@@ -44,13 +44,25 @@ describe("effective configuration: kubeadm's stock configuration", () => {
     });
   });
 
-  test("needs no warning, and two notes about differences from the iptables mode", () => {
+  test("needs no warning, and one note about the differences from the iptables mode", () => {
     expect(loaded.warnings).toEqual([]);
     expect(loaded.notes).toEqual([
       expect.stringMatching(
-        /^mode is not set, and the default is nftables, so node ports are reachable only on the node's own IPs\. .*0\.0\.0\.0\/0/,
+        /^mode is not set, and the default is nftables\. Node ports are reachable only on the node's own IPs\. .*0\.0\.0\.0\/0.*not reachable on 127\.0\.0\.1/,
       ),
-      expect.stringMatching(/node ports are not reachable on 127\.0\.0\.1/),
+    ]);
+  });
+
+  test("means the same with the mode that kubeadm 1.37 writes, with one warning instead of the note", () => {
+    const later = parseConfig(KUBEADM_137_CONFIG, "config.conf");
+    expect(later.config).toEqual(loaded.config);
+    expect(later.document).toEqual(loaded.document);
+    expect(later.document.mode).toBe("nftables");
+    expect(later.notes).toEqual([]);
+    expect(later.warnings).toEqual([
+      expect.stringMatching(
+        /^mode is iptables, but this program always uses nftables rules\. Node ports are reachable only on the node's own IPs\. .*0\.0\.0\.0\/0.*not reachable on 127\.0\.0\.1.*`preflight`/,
+      ),
     ]);
   });
 });
@@ -110,7 +122,8 @@ describe("effective configuration: values", () => {
 
   test.each([
     // kube-proxy checks the values of another mode's section only in that mode.
-    "iptables: {syncPeriod: -1s, minSyncPeriod: 10h}",
+    "mode: nftables\niptables: {syncPeriod: -1s, minSyncPeriod: 10h}",
+    "mode: ipvs\niptables: {syncPeriod: -1s, minSyncPeriod: 10h}",
     "ipvs: {syncPeriod: 0s, tcpTimeout: -1s, scheduler: none, excludeCIDRs: [x]}",
     "nodePortAddresses: []",
     "oomScoreAdj: -1000",
@@ -199,7 +212,8 @@ describe("effective configuration: feature gates", () => {
 describe("effective configuration: iptables.localhostNodePorts", () => {
   const list = (body: string) => parse(`clusterCIDR: 10.0.0.0/8\n${body}`).config.nodePortAddresses;
 
-  test("counts if it is set, the mode is not, and the list does not contradict it", () => {
+  test("counts if it is set, the mode is iptables or not set, and the list does not contradict it", () => {
+    expect(list("mode: iptables\niptables: {localhostNodePorts: true}")).toEqual(["primary", "127.0.0.0/8"]);
     expect(list("iptables: {localhostNodePorts: true}")).toEqual(["primary", "127.0.0.0/8"]);
     expect(list("nodePortAddresses: [0.0.0.0/0]\niptables: {localhostNodePorts: true}")).toEqual([
       "0.0.0.0/0",
@@ -212,6 +226,8 @@ describe("effective configuration: iptables.localhostNodePorts", () => {
     "iptables: {localhostNodePorts: null}",
     "iptables: {localhostNodePorts: false}",
     "mode: nftables\niptables: {localhostNodePorts: true}",
+    "mode: ipvs\niptables: {localhostNodePorts: true}",
+    "mode: iptables",
   ])("has no effect: %s", (body) => {
     expect(list(body)).toEqual(["primary"]);
   });
@@ -241,22 +257,39 @@ describe("effective configuration: notes", () => {
       "nodePortAddresses: [0.0.0.0/0]\niptables: {localhostNodePorts: true}",
       ["node ports are also reachable on 127.0.0.0/8"],
     ],
-    ["iptables: {localhostNodePorts: true}", ["0.0.0.0/0", "node ports are also reachable on 127.0.0.0/8"]],
+    ["iptables: {localhostNodePorts: true}", ["node ports are also reachable on 127.0.0.0/8"]],
     ["mode: nftables\niptables: {localhostNodePorts: true}", []],
     ["iptables: {localhostNodePorts: false}", ["0.0.0.0/0"]],
-    ["nodePortAddresses: [primary]\niptables: {masqueradeAll: true}", ["iptables.masqueradeAll is true"]],
-    ["nodePortAddresses: [primary]\niptables: {masqueradeAll: true}\nnftables: {masqueradeAll: true}", []],
-    [
-      "nodePortAddresses: [primary]\niptables: {masqueradeBit: 0, syncPeriod: 1m, minSyncPeriod: 10s}",
-      [
-        "iptables.masqueradeBit is 0, but applies to another mode; nftables.masqueradeBit is 14",
-        "iptables.syncPeriod is 1m0s, but applies to another mode; nftables.syncPeriod is 30s",
-        "iptables.minSyncPeriod is 10s, but applies to another mode; nftables.minSyncPeriod is 0s",
-      ],
-    ],
+    ["nodePortAddresses: [primary]\niptables: {masqueradeAll: true, masqueradeBit: 0, syncPeriod: 1m}", []],
     ["mode: nftables\nlogging: {vmodule: [{filePattern: proxier, verbosity: 5}]}", ["logging.vmodule"]],
   ])("%s", (body, words) => {
     expect(notes(body)).toEqual(words.map((word) => expect.stringContaining(word) as string));
+  });
+});
+
+describe("effective configuration: settings of the mode that the file was written for", () => {
+  const others =
+    "iptables: {masqueradeBit: 0, masqueradeAll: true, syncPeriod: 1m, minSyncPeriod: 2s}\nipvs: {syncPeriod: 5m, minSyncPeriod: 3s}\n";
+  const given = { masqueradeBit: 0, masqueradeAll: true, syncPeriodMs: 60_000, minSyncPeriodMs: 2000 };
+  test.each<[string, object]>([
+    ["", given],
+    ["mode: iptables\n", given],
+    // kube-proxy's IPVS mode masquerades as the iptables section says.
+    ["mode: ipvs\n", { ...given, syncPeriodMs: 300_000, minSyncPeriodMs: 3000 }],
+    ["mode: nftables\n", { masqueradeBit: 14, masqueradeAll: false, syncPeriodMs: 30_000, minSyncPeriodMs: 0 }],
+  ])("%s", (mode, nftables) => {
+    expect(parse(mode + others).config.nftables).toEqual(nftables);
+  });
+
+  test("are used only where nftables does not set them; kubeadm writes periods of 0 there", () => {
+    const nftables = "nftables: {masqueradeAll: false, masqueradeBit: null, minSyncPeriod: 0s, syncPeriod: 0s}";
+    expect(parse(`mode: iptables\n${others}${nftables}`).config.nftables).toEqual(given);
+    const own = "nftables: {masqueradeBit: 3, syncPeriod: 10s}";
+    expect(parse(`mode: iptables\n${others}${own}`).config.nftables).toEqual({
+      ...given,
+      masqueradeBit: 3,
+      syncPeriodMs: 10_000,
+    });
   });
 });
 

@@ -26,6 +26,18 @@ describe("settings of kube-proxy's IPVS mode", () => {
     expect(notes("{excludeCIDRs: [10.97.0.0/16]}")).toEqual([]);
   });
 
+  it("stand in the one warning of mode ipvs, which uses the periods", () => {
+    const { notes, warnings } = parse(
+      "mode: ipvs\nclusterCIDR: 10.0.0.0/8\nipvs: {scheduler: sh, strictARP: true, syncPeriod: 1m, minSyncPeriod: 2s}\n",
+    );
+    expect(notes).toEqual([]);
+    expect(warnings).toEqual([
+      expect.stringMatching(
+        /^mode is ipvs, but this program always uses nftables rules\. Node ports .*\. ipvs\.scheduler sh: not available.*\. ipvs\.strictARP: no effect/,
+      ),
+    ]);
+  });
+
   it("are quoted as they were written", () => {
     const overrides = { fields: { mode: "nftables", ipvs: { scheduler: "wrr", strictARP: true } } };
     expect(configFromFlags(overrides, (path) => `--${path}`).notes).toEqual([

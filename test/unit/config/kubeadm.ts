@@ -75,6 +75,9 @@ winkernel:
   rootHnsEndpointName: ""
   sourceVip: ""`;
 
+/** The same as kubeadm 1.37 writes it, in a new cluster and at an upgrade (kubernetes#139777). */
+export const KUBEADM_137_CONFIG = KUBEADM_CONFIG.replace('mode: ""', "mode: iptables");
+
 /** The other key of that ConfigMap. */
 export const KUBEADM_KUBECONFIG_FILE = join(
   import.meta.dirname,
