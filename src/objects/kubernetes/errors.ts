@@ -120,7 +120,8 @@ export function describeFailure(error: unknown): string {
     return [...new Set(error.errors.map(describeFailure))].join("; ");
   }
   const code = "code" in error && typeof error.code === "string" ? error.code : "";
-  const message = error.message === "" ? code : error.message;
+  // Node adds advice about its own command line, which users of this program cannot follow.
+  const message = error.message.replace(/; [^;]*--use-system-ca$/, "") || code;
   const hint = HINTS[code];
   return hint === undefined ? message : `${hint} (${message})`;
 }

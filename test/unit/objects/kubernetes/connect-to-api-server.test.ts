@@ -1,6 +1,7 @@
 /** Our identity towards the API server, and the way to reach it: over real TLS, with files that change. */
 import { readFile, rename, rm, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage } from "node:http";
+import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, connect as dial, createServer as listenTcp, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
@@ -266,6 +267,17 @@ describe("connectToApiServer: TLS", () => {
     await serve({ tls: {} });
     const connection = await connect({ kubeconfig: await kubeconfig({}, { "certificate-authority-data": undefined }) });
     expect((await failure(ask(connection))).message).toMatch(/check certificate-authority/);
+  });
+
+  test("a refused certificate names the field of the kubeconfig, and no option of Node", async () => {
+    const server = createTlsServer(new Authority().server({ commonName: "kube-apiserver", hosts: ["127.0.0.1"] }));
+    await serve({ tls: {} });
+    const url = `https://127.0.0.1:${await listening(server)}`;
+    const file = await kubeconfig({}, { server: url, "certificate-authority-data": undefined });
+    const reason = "its certificate comes from an untrusted authority; check certificate-authority";
+    expect((await failure(ask(await connect({ kubeconfig: file })))).message).toBe(
+      `${reason} (unable to verify the first certificate)`,
+    );
   });
 
   test("tls-server-name names the expected certificate", async () => {
