@@ -128,8 +128,8 @@ test("a named service is listed with its endpoints, and one that is not served i
     ["wbe", "no served service has the name wbe; did you mean web?"],
     ["default/hidden", "default/hidden is not served: it is headless, so its clients connect to its pods"],
     ["default/web:https", "default/web has no such port; its ports are 80/TCP tcp, "],
-    ["10.96.9.9", "no service has the address 10.96.9.9"],
-    ["10.96.1.1:81", "no service has 10.96.1.1:81, and none has node port 81"],
+    ["10.96.9.9", "no service and no endpoint has the address 10.96.9.9"],
+    ["10.96.1.1:81", "no service and no endpoint has 10.96.1.1:81, and no service has node port 81"],
     ["a/b/c", "a/b/c is not a service; use NAMESPACE/NAME"],
   ]) {
     const missing = await ask("services", name);
@@ -139,14 +139,15 @@ test("a named service is listed with its endpoints, and one that is not served i
 
 test("services are named in the same ways by every command", async () => {
   const { ip } = clusterAddress(1);
-  for (const name of ["default/web", "web", "web:tcp", "default/web:80", ip, `${ip}:80`, `${PLAN.node.ip}:30001`]) {
-    for (const command of [["services"], ["top"], ["explain"]]) {
-      const { code, stdout, stderr } = await ask(...command, name);
-      // Endpoints are not counted here.
-      if (command[0] === "top")
-        expect(stderr).toContain("to count them, start the daemon with --service-counters=endpoint");
-      else expect([code, stderr, stdout]).toEqual([0, "", expect.stringContaining("default/web")]);
-    }
+  const addresses = [ip, `${ip}:80`, `${PLAN.node.ip}:30001`, cluster.lab.pod("b").address.ip6, "30001"];
+  for (const name of ["default/web", "web", "web:tcp", "default/web:80", "service/default/web:tcp", ...addresses]) {
+    const [services, top, explain] = await Promise.all(
+      ["services", "top", "explain"].map((command) => ask(command, name)),
+    );
+    for (const { code, stderr, stdout } of [services, explain])
+      expect([code, stderr, stdout]).toEqual([0, "", expect.stringContaining("default/web")]);
+    // Endpoints are not counted here.
+    expect(top.stderr).toContain("to count them, start the daemon with --service-counters=endpoint");
   }
   expect((await ask("top", "-n", "nope")).stderr).toContain("no service of namespace nope is served");
   expect((await ask("explain", "udp", "alike")).stderr).toContain("it has 30004/TCP over IPv4");
@@ -155,6 +156,38 @@ test("services are named in the same ways by every command", async () => {
   expect(stdout).toContain("default/shop:tcp 80/TCP IPv6: active");
   expect((await ask("services", "-n", "kube-system")).stdout).toBe("no services\n");
   expect((await ask("services", "-n", "default", "--state", "rejected")).stdout).not.toMatch(/web|shop/);
+});
+
+test("services are found by an endpoint's address, with or without its port, and by a node port", async () => {
+  const found = async (name: string): Promise<unknown[]> => {
+    const { stdout } = await ask("services", name, "-o", "json");
+    const { items } = JSON.parse(stdout) as ServiceList;
+    return items.map(({ name: of, family }) => [of, family]);
+  };
+  const of = (...names: readonly string[]) => ({
+    ip: names.map((name) => [name, "ip"]),
+    ip6: names.map((name) => [name, "ip6"]),
+  });
+  const { ip, ip6 } = cluster.lab.pod("b").address;
+  const ofPod = of("annotated", "shop", "web");
+  for (const [address, items] of [
+    [ip, ofPod.ip],
+    [`${ip}:8080`, ofPod.ip],
+    [ip6, ofPod.ip6],
+    [`[${ip6}]:8080`, ofPod.ip6],
+    ["30001", [...of("web").ip, ...of("web").ip6]],
+  ] as const) {
+    expect(new Set((await found(address)).map(String)), address).toEqual(new Set(items.map(String)));
+  }
+});
+
+test("each line of `services -o name` is accepted as a service", async () => {
+  const names = (await ask("services", "-o", "name")).stdout;
+  expect(names).toContain("service/default/web\n");
+  const all = await ask("services", ...names.trim().split("\n"), "-o", "name");
+  expect(all).toMatchObject({ code: 0, stderr: "", stdout: names });
+  const listed = await ask("conntrack", "list", "--service", "service/default/shop");
+  expect(listed).toMatchObject({ code: 0, stderr: "" });
 });
 
 test("endpoints are listed with pod, node and zone, and terminating ones with their remaining connections", async () => {

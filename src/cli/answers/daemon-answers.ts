@@ -42,8 +42,12 @@ export class DaemonAnswers implements Answers {
     return this.#list("endpoints");
   }
 
-  async eachService(onItems: (items: readonly ServicePortStatus[]) => void): Promise<void> {
-    await this.#items(["services"], onItems);
+  /** @param what "endpoints": with each port's endpoints. */
+  async eachService(
+    onItems: (items: readonly ServicePortStatus[]) => void,
+    what: "services" | "endpoints" = "services",
+  ): Promise<void> {
+    await this.#items([what], onItems);
   }
 
   service(namespace: string, name: string): Promise<ServiceList | undefined> {

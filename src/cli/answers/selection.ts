@@ -1,6 +1,6 @@
 /**
  * The names by which every command accepts services: NAMESPACE/NAME, NAME, an address, each with or without a port. A port is a number or a
- * port's name.
+ * port's name. A number alone is a node port.
  */
 import { closest } from "../../base/closest.js";
 import { familyOf, parseAddress, withPort } from "../../base/ip.js";
@@ -14,17 +14,24 @@ import type { DaemonAnswers } from "./daemon-answers.js";
 export type Selector =
   /** A service. Without a namespace, it is searched in all namespaces. */
   | { readonly namespace?: string; readonly name: string; readonly port?: string }
-  /** A VIP, or with a port also an address of a node port. */
-  | { readonly address: string; readonly port?: string };
+  /** A VIP or an endpoint's address, or with a port also an address of a node port. */
+  | { readonly address: string; readonly port?: string }
+  | { readonly nodePort: number };
 
 /** Has a letter, because mistyped addresses are not names. */
 const DNS_NAME = /^(?=.*[a-z])[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?$/;
 
-/** @param namespace of names without one. Returns undefined if the text is neither a name nor an address. */
+/** Removes the prefix that `services -o name` prints before NAMESPACE/NAME. A namespace may have the same name. */
+export const withoutKind = (text: string): string => text.replace(/^service\/(?=[^/]+\/)/, "");
+
+const isPort = (port: number): boolean => Number.isInteger(port) && port >= 1 && port <= 65_535;
+
+/** @param namespace of names without one. Returns undefined if the text is neither a name, nor an address, nor a port. */
 export function parseSelector(text: string, namespace?: string): Selector | undefined {
+  if (/^\d+$/.test(text) && isPort(Number(text))) return { nodePort: Number(text) };
   const whole = parseAddress(text);
   if (whole !== undefined) return { address: whole };
-  const [, bracketed, plain, port] = /^(?:\[(.+)\]|([^[\]:]+))(?::([a-z0-9-]+))?$/.exec(text) ?? [];
+  const [, bracketed, plain, port] = /^(?:\[(.+)\]|([^[\]:]+))(?::([a-z0-9-]+))?$/.exec(withoutKind(text)) ?? [];
   const address = parseAddress(bracketed ?? plain ?? "");
   if (address !== undefined) return { address, port };
   const words = plain?.split("/") ?? [];
@@ -47,9 +54,10 @@ export async function select(
   for (const word of words) {
     const selector = parseSelector(word, namespace);
     if (selector === undefined) {
-      throw new UserError(`${word} is not a service; use NAMESPACE/NAME, NAME or ADDRESS, each also with :PORT`);
+      const forms = "NAMESPACE/NAME, NAME or ADDRESS, each also with :PORT, or a node port";
+      throw new UserError(`${word} is not a service; use ${forms}`);
     }
-    const found = "address" in selector ? await byAddress(answers, selector) : await byName(answers, selector, word);
+    const found = "name" in selector ? await byName(answers, selector, word) : await byAddress(answers, selector);
     list = found;
     for (const item of found.items)
       items.set(JSON.stringify([item.namespace, item.name, item.family, item.protocol, item.port]), item);
@@ -105,40 +113,63 @@ function guess(name: string, names: Iterable<string>): string {
   return nearest === undefined ? "; run `nft-proxier services` for a list" : `; did you mean ${nearest}?`;
 }
 
-async function byAddress(
-  answers: DaemonAnswers,
-  { address, port }: Extract<Selector, { address: string }>,
-): Promise<ServiceList> {
-  const number = Number(port);
-  if (port === undefined) return withVIP(answers, address);
-  if (!Number.isInteger(number) || number < 1 || number > 65_535) {
-    throw new UserError(`${withPort(address, 0).replace(/0$/, port)}: the port of an address is a number`);
+async function byAddress(answers: DaemonAnswers, selector: Exclude<Selector, { name: string }>): Promise<ServiceList> {
+  if ("nodePort" in selector) {
+    const list = await matching(answers, ({ nodePort }) => nodePort === selector.nodePort);
+    return list ?? fail(`no service has node port ${selector.nodePort}`);
   }
-  const to = { family: familyOf(address), destination: address, destinationPort: number };
+  const { address, port } = selector;
+  const number = port === undefined ? undefined : Number(port);
+  if (number !== undefined && !isPort(number)) {
+    fail(`${withPort(address, 0).replace(/0$/, port!)}: the port of an address is a number`);
+  }
+  const list =
+    number === undefined
+      ? await matching(answers, (item) => vipsOf(item).includes(address))
+      : await withVIPOrNodePort(answers, address, number);
+  const isEndpoint = ({ endpoints = [] }: ServicePortStatus): boolean =>
+    endpoints.some((endpoint) => endpoint.address === address && endpoint.port === (number ?? endpoint.port));
+  // Endpoints are read last, because there may be many more of them than services.
+  const found = list ?? (await matching(answers, isEndpoint, "endpoints"));
+  if (found !== undefined) return found;
+  if (number === undefined) return fail(`no service and no endpoint has the address ${address}`);
+  return fail(`no service and no endpoint has ${withPort(address, number)}, and no service has node port ${number}`);
+}
+
+function fail(message: string): never {
+  throw new UserError(message);
+}
+
+async function withVIPOrNodePort(
+  answers: DaemonAnswers,
+  address: string,
+  port: number,
+): Promise<ServiceList | undefined> {
+  const to = { family: familyOf(address), destination: address, destinationPort: port };
   const lists = await Promise.all(TRANSPORTS.map((protocol) => answers.ownerOf({ ...to, protocol })));
   const items = lists.flatMap((list, i) =>
     (list?.items ?? []).filter(
       (item) =>
         item.family === to.family &&
         item.protocol.toLowerCase() === TRANSPORTS[i] &&
-        ((item.port === number && vipsOf(item).includes(address)) || item.nodePort === number),
+        ((item.port === port && vipsOf(item).includes(address)) || item.nodePort === port),
     ),
   );
   const [list] = lists.filter((each) => each !== undefined);
-  if (list !== undefined && items.length > 0) return { ...list, items };
-  throw new UserError(`no service has ${withPort(address, number)}, and none has node port ${number}`);
+  return list !== undefined && items.length > 0 ? { ...list, items } : undefined;
 }
 
-/** Returns all ports of the services that have the VIP. */
-async function withVIP(answers: DaemonAnswers, address: string): Promise<ServiceList> {
+/** Returns the ports that match of all services. Resolves to undefined if there are none. */
+async function matching(
+  answers: DaemonAnswers,
+  matches: (item: ServicePortStatus) => boolean,
+  what?: "endpoints",
+): Promise<ServiceList | undefined> {
   const found = new Set<string>();
   await answers.eachService((items) => {
-    for (const item of items) if (vipsOf(item).includes(address)) found.add(`${item.namespace}/${item.name}`);
-  });
-  if (found.size === 0) throw new UserError(`no service has the address ${address}`);
+    for (const item of items) if (matches(item)) found.add(`${item.namespace}/${item.name}`);
+  }, what);
   const lists = await Promise.all(Array.from(found, (full) => answers.service(full.split("/")[0], full.split("/")[1])));
   const [first] = lists.filter((list) => list !== undefined);
-  if (first === undefined) throw new UserError(`no service has the address ${address}`);
-  const items = lists.flatMap((list) => list?.items ?? []).filter((item) => vipsOf(item).includes(address));
-  return { ...first, items };
+  return first && { ...first, items: lists.flatMap((list) => list?.items ?? []).filter(matches) };
 }

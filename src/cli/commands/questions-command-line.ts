@@ -39,7 +39,7 @@ const named = (): Option =>
 const allNamespaces = (): Option =>
   new Option("-A, --all-namespaces", "services of all namespaces").conflicts("namespace");
 
-const SERVICE = "[NAMESPACE/]NAME[:PORT] or ADDRESS[:PORT]";
+const SERVICE = "[NAMESPACE/]NAME[:PORT], ADDRESS[:PORT] of a service or pod, or a node port";
 const PACKET = "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT";
 
 type Done = (code: number) => void;

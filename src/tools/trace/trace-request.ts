@@ -20,7 +20,7 @@ export interface TraceRequest {
   /** Canonical address or CIDR. */
   readonly source?: string;
   readonly to:
-    /** "[NAMESPACE/]NAME[:PORT]" */
+    /** "[NAMESPACE/]NAME[:PORT]", or a node port. */
     | { readonly service: string }
     /** Canonical address or CIDR, or "any". */
     | { readonly destination: string; readonly port?: number };
@@ -50,8 +50,8 @@ function netOf(text: string): string | undefined {
   return parseAddress(text) ?? parseCIDR(text)?.text;
 }
 
-/** Has a letter, because mistyped addresses are not names. */
-const SERVICE = /^(?=.*[a-z])(?:[a-z0-9.-]+\/)?[a-z0-9.-]+(?::[a-z0-9-]+)?$/;
+/** A node port, or a name. That has a letter, because mistyped addresses are not names. */
+const SERVICE = /^(?:\d{1,5}|(?=.*[a-z])(?:(?:service\/)?[a-z0-9.-]+\/)?[a-z0-9.-]+(?::[a-z0-9-]+)?)$/;
 
 function destinationOf(text: string): TraceRequest["to"] | undefined {
   const whole = netOf(text);

@@ -14,16 +14,29 @@ test.each([
   ["fd00::1", { address: "fd00::1" }],
   ["[fd00::1]:80", { address: "fd00::1", port: "80" }],
   ["web.v2", { name: "web.v2" }],
+  ["service/shop/web:http", { namespace: "shop", name: "web", port: "http" }],
+  ["service/web", { namespace: "service", name: "web" }],
+  ["30090", { nodePort: 30_090 }],
 ])("%s is understood", (text, selector) => {
   expect(parseSelector(text)).toEqual(selector);
 });
 
-test.each(["", "a/b/c", "10.96.0.300", "/web", "web/", "Web", "web:", "[fd00::1", "10.0.0.1/8"])(
-  "%j is neither a name nor an address",
-  (text) => {
-    expect(parseSelector(text)).toBeUndefined();
-  },
-);
+test.each([
+  "",
+  "a/b/c",
+  "0",
+  "65536",
+  "a/service/b",
+  "10.96.0.300",
+  "/web",
+  "web/",
+  "Web",
+  "web:",
+  "[fd00::1",
+  "10.0.0.1/8",
+])("%j is neither a name, nor an address, nor a port", (text) => {
+  expect(parseSelector(text)).toBeUndefined();
+});
 
 const port = (namespace: string, name: string, more: Partial<ServicePortStatus> = {}): ServicePortStatus => ({
   ...PORT_STATUS,
@@ -68,8 +81,9 @@ describe("a service", () => {
     ["a/wbe", "a/wbe is not served: it does not exist; did you mean a/web?"],
     ["a/headless", "a/headless is not served: it is headless"],
     ["a/web:99", "a/web:99: a/web has no such port; its ports are 80/TCP http, 53/TCP dns"],
-    ["a/b/c", "a/b/c is not a service; use NAMESPACE/NAME, NAME or ADDRESS, each also with :PORT"],
-    ["10.9.9.9", "no service has the address 10.9.9.9"],
+    ["a/b/c", "a/b/c is not a service; use NAMESPACE/NAME, NAME or ADDRESS, each also with :PORT, or a node port"],
+    ["10.9.9.9", "no service and no endpoint has the address 10.9.9.9"],
+    ["30091", "no service has node port 30091"],
     ["10.9.9.9:http", "10.9.9.9:http: the port of an address is a number"],
   ])("%s is an error that says why", async (word, message) => {
     await expect(select(answers, [word])).rejects.toThrow(message);

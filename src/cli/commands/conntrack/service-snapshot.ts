@@ -22,6 +22,7 @@ import { servedAddresses } from "../../../proxier/served-addresses.js";
 import { AccessDeniedError, ConnectionSettingsError } from "../../../objects/kubernetes/errors.js";
 import { ModelSink } from "../../../model/model-sink.js";
 import { DaemonAnswers } from "../../answers/daemon-answers.js";
+import { withoutKind } from "../../answers/selection.js";
 import { UserError } from "../../stdio.js";
 import { decoderFor, manifestSource, nodeName, readConfig, startSource } from "../../setup.js";
 import { programVersion } from "../../version.js";
@@ -186,7 +187,7 @@ export class ServiceSnapshot {
 
   /** Finds "[namespace/]name[:port]". Throws UserError if there is no such service, or several. */
   find(text: string): WantedService {
-    const [, name, port] = /^([^:]*)(?::(.*))?$/s.exec(text) ?? [];
+    const [, name, port] = /^([^:]*)(?::(.*))?$/s.exec(withoutKind(text)) ?? [];
     const services = [...this.model.services()];
     const found = services.filter((service) => service === name || service.endsWith(`/${name}`));
     const [service, ...others] = found;

@@ -19,6 +19,8 @@ test.each([
   ["10.244.0.0/16 any:80", { protocols: ALL, source: "10.244.0.0/16", to: { destination: "any", port: 80 } }],
   ["10.96.0.0/16:53", { protocols: ALL, to: { destination: "10.96.0.0/16", port: 53 } }],
   ["sctp default/web", { protocols: ["sctp"], to: { service: "default/web" } }],
+  ["service/default/web:80", { protocols: ALL, to: { service: "service/default/web:80" } }],
+  ["tcp 30090", { protocols: ["tcp"], to: { service: "30090" } }],
   ["10.244.0.5 web:http", { protocols: ALL, source: "10.244.0.5", to: { service: "web:http" } }],
 ])("%s", (words, request) => {
   expect(requestOf(words.split(" "))).toEqual(request);
