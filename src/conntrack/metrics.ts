@@ -22,12 +22,21 @@ export class ConntrackMetrics implements ConntrackObserver {
   constructor(registry: Registry) {
     const registers = [registry];
     const gauge = (name: string, help: string) => new Gauge({ name, help, registers });
-    this.#entries = gauge("nftproxier_conntrack_entries", "Entries in the connection tracking table");
-    this.#max = gauge("nftproxier_conntrack_max", "Maximum number of entries in the connection tracking table");
-    this.#pressure = gauge("nftproxier_conntrack_pressure", "Usage of the connection tracking table, 0 to 1");
+    this.#entries = gauge(
+      "nftproxier_conntrack_entries",
+      "Entries in the connection tracking table, as of the last sample (every 10 s)",
+    );
+    this.#max = gauge(
+      "nftproxier_conntrack_max",
+      "Maximum number of entries in the connection tracking table, as of the last sample (every 10 s)",
+    );
+    this.#pressure = gauge(
+      "nftproxier_conntrack_pressure",
+      "Usage of the connection tracking table as of the last sample (every 10 s), 0 to 1",
+    );
     this.#insertFailed = new Counter({
       name: "nftproxier_conntrack_insert_failed_total",
-      help: "Failed insertions into the connection tracking table, since boot",
+      help: "Failed insertions into the connection tracking table since the node booted",
       registers,
     });
     this.#gcDuration = new Histogram({

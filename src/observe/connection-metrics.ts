@@ -39,7 +39,7 @@ export function registerConnectionMetrics(
   for (const what of ["services", "endpoints"] as const) {
     const gauge: Gauge<"ip_family"> = new Gauge({
       name: `nftproxier_${what}`,
-      help: what === "services" ? "Number of active services" : "Number of endpoints that receive traffic",
+      help: what === "services" ? "Active services now" : "Endpoints that receive traffic now",
       labelNames: ["ip_family"],
       registers: [registry],
       collect: () => {
@@ -62,7 +62,7 @@ export function registerConnectionMetrics(
   };
   const connections: Counter<Label> = new Counter({
     name: NAME,
-    help: "New connections to a service's addresses and node port that got an endpoint, counted by the kernel",
+    help: "New connections to a service's addresses and node port that got an endpoint. The kernel counts them since the service's elements were created",
     labelNames: LABELS,
     registers: [registry],
     collect: () => (collecting ??= collectAll()),
@@ -70,14 +70,14 @@ export function registerConnectionMetrics(
   // Registered after the counter, so that they are from the same scrape.
   const refused: Counter<Label | "reason"> = new Counter({
     name: REFUSED,
-    help: "Packets of new connections that a service or its endpoints refused or dropped, by reason, counted with pauses shorter than an hour",
+    help: "Packets of new connections that a service or its endpoints refused or dropped, by reason. The kernel counts them since the first one, and starts again after an hour without one (reason endpoint: a minute)",
     labelNames: [...LABELS, "reason"],
     registers: [registry],
     collect: () => collecting,
   });
   const omitted: Gauge = new Gauge({
     name: "nftproxier_service_connections_omitted_series",
-    help: `Service ports that ${NAME} omits, because there are more than --connection-series`,
+    help: `Service ports that ${NAME} omits now, because there are more than --connection-series`,
     registers: [registry],
     collect: async () => {
       await collecting;

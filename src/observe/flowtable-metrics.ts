@@ -6,7 +6,7 @@ export function registerFlowtableMetrics(registry: Registry, interfaces: () => n
   const registers = [registry];
   const gauge: Gauge = new Gauge({
     name: "nftproxier_flowtable_interfaces",
-    help: "Interfaces in the flowtable",
+    help: "Interfaces in the flowtable now",
     registers,
     collect: () => gauge.set(interfaces()),
   });

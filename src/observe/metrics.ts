@@ -163,7 +163,7 @@ function ownMetrics(make: MetricMaker, { families, version, pendingMs }: Metrics
   if (pendingMs !== undefined) {
     const pending = new Gauge({
       name: "nftproxier_oldest_pending_change_seconds",
-      help: "Age of the oldest pending change; 0 if none is pending",
+      help: "Age of the change that has been pending longest; 0 if none is pending",
       labelNames: ["ip_family"],
       registers: [make.registry],
       // Computed at each scrape, not stored.

@@ -83,7 +83,7 @@ export class ServiceHealth implements ProxierObserver {
   #count(registry: Registry): void {
     const gauge = new Gauge({
       name: "nftproxier_service_healthcheck_listeners",
-      help: "Listeners for health checks of services, by whether the port could be opened",
+      help: "Listeners for health checks of services now, by whether the port could be opened",
       labelNames: ["ip_family", "state"],
       registers: [registry],
       collect: () => {

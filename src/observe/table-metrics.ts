@@ -46,14 +46,14 @@ export class TableMetrics implements ProxierObserver {
       registers,
     });
     this.#quarantined = new Counter({
-      name: "nftproxier_services_set_aside_total",
-      help: "Services quarantined because the kernel refused them",
+      name: "nftproxier_services_quarantined_total",
+      help: "Number of times that a service was quarantined because the kernel refused it",
       labelNames: ["ip_family"] as const,
       registers,
     });
     this.#inQuarantine = new Gauge({
-      name: "nftproxier_services_set_aside",
-      help: "Quarantined services: the kernel refuses them, so their desired rules are not active",
+      name: "nftproxier_services_quarantined",
+      help: "Services in quarantine now: the kernel refuses them, so their desired rules are not active",
       labelNames: ["ip_family"] as const,
       registers,
     });

@@ -175,7 +175,7 @@ test("repairs are counted by cause, and the fill level of the connection trackin
   await cluster.lab.node.mustRun(["nft", "add", "chain", "ip", "kube-proxy", "theirs"]);
   await expect.poll(() => repairs("changed")).toBe("1");
   expect(await repairs("table-deleted")).toBe("1");
-  expect(await value('nftproxier_services_set_aside{ip_family="IPv6"}')).toBe("0");
+  expect(await value('nftproxier_services_quarantined{ip_family="IPv6"}')).toBe("0");
   await expect.poll(async () => Number(await value("nftproxier_conntrack_max"))).toBeGreaterThan(0);
   expect(Number(await value("nftproxier_conntrack_pressure"))).toBeLessThan(1);
 });

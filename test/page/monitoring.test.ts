@@ -150,6 +150,15 @@ test.each(["alerts.yaml", "dashboard.json"])("%s: every metric in it is served",
   expect([...used].filter((name) => !isServed(name))).toEqual([]);
 });
 
+test("docs/metrics.md has every metric of our own that a daemon serves", async () => {
+  const page = readFileSync(path.join(root, "docs", "metrics.md"), "utf8");
+  const rows = Array.from((await served()).matchAll(/^# TYPE (nftproxier_\w+) (\w+)$/gm), ([, name, type]) => {
+    return `| \`${name}\` | ${type} |`;
+  });
+  expect(rows.length).toBeGreaterThan(20);
+  expect(rows.filter((row) => !page.includes(row))).toEqual([]);
+});
+
 test("every alert names a command to run", () => {
   const { groups } = parse(readFileSync(alertsFile, "utf8")) as { readonly groups: readonly Group[] };
   const actions = groups.flatMap(({ rules }) => rules.map(({ alert, annotations }) => [alert, annotations.action]));

@@ -1,12 +1,13 @@
-/** The generated pages of the library's documentation. */
+/** The generated pages of the documentation. */
 import { fieldClaims, fieldsPage } from "./fields-page.ts";
+import { metricsPage } from "./metrics-page.ts";
 import { statementClaims, statementsPage } from "./statements-page.ts";
 
 import type { Claim } from "./nft-text.ts";
 
 /** Returns the text of each page by its name in docs/. */
 export function pages(): Readonly<Record<string, string>> {
-  return { "fields.md": fieldsPage(), "statements.md": statementsPage() };
+  return { "fields.md": fieldsPage(), "statements.md": statementsPage(), "metrics.md": metricsPage() };
 }
 
 export { SETS } from "./statement-examples.ts";

@@ -1,4 +1,4 @@
-/** Writes docs/fields.md and docs/statements.md from the sources: node_modules/.bin/node test/reference/write.ts */
+/** Writes docs/fields.md, docs/metrics.md and docs/statements.md from the sources: node_modules/.bin/node test/reference/write.ts */
 import { writeFileSync } from "node:fs";
 import { pages } from "./pages.ts";
 

@@ -13,7 +13,7 @@ test("every series exists from the start, and is counted by family and cause", a
   expect(await registry.metrics()).toContain(
     'nftproxier_table_repairs_total{ip_family="IPv6",cause="events-lost"} 0\n',
   );
-  expect(await registry.metrics()).toContain('nftproxier_services_set_aside{ip_family="IPv6"} 0\n');
+  expect(await registry.metrics()).toContain('nftproxier_services_quarantined{ip_family="IPv6"} 0\n');
   expect(await registry.metrics()).toContain("nftproxier_tables_contended 0\n");
   expect(await registry.metrics()).toContain("nftproxier_tables_contended_total 0\n");
   metrics.contended();
@@ -41,8 +41,10 @@ test("every series exists from the start, and is counted by family and cause", a
   expect(await series("nftproxier_table_repair_seconds_count")).toEqual([
     'nftproxier_table_repair_seconds_count{ip_family="IPv4"} 3',
   ]);
-  expect(await series("nftproxier_services_set_aside_total")).toEqual([
-    'nftproxier_services_set_aside_total{ip_family="IPv4"} 2',
+  expect(await series("nftproxier_services_quarantined_total")).toEqual([
+    'nftproxier_services_quarantined_total{ip_family="IPv4"} 2',
   ]);
-  expect(await series("nftproxier_services_set_aside")).toEqual(['nftproxier_services_set_aside{ip_family="IPv4"} 1']);
+  expect(await series("nftproxier_services_quarantined")).toEqual([
+    'nftproxier_services_quarantined{ip_family="IPv4"} 1',
+  ]);
 });
