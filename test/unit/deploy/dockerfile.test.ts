@@ -104,6 +104,14 @@ function packagesOf(image: string): Set<string> {
   );
 }
 
+test("the Dockerfile needs nothing that only BuildKit has", () => {
+  const text = read("deploy/Dockerfile");
+  // Other builders leave the platforms of the build and the target empty.
+  const inFrom = text.match(/^FROM .*$/gm)?.flatMap((line) => line.match(/(?<=\$\{?)\w+/g) ?? []) ?? [];
+  expect(inFrom.filter((name) => !dockerfile.globals[name])).toEqual([]);
+  expect(text.match(/^(?:RUN|COPY|ADD) --(?!from=)\S+|<<-?["']?\w+|^# *syntax=.*/gm)).toBeNull();
+});
+
 // Mounts of an overlay over the machine's files need real root.
 describe.skipIf(process.getuid?.() !== 0)("deploy/Dockerfile", () => {
   test(
