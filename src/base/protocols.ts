@@ -59,6 +59,13 @@ export function protocolText(protocol: string | number): string {
   return typeof protocol === "string" ? protocolName(number) : String(number);
 }
 
+const REGISTERED = new Map([...NUMBERS].toReversed().map(([name, number]) => [number, name]));
+
+/** The first name in /etc/protocols; digits if there is none. */
+export function registeredName(number: number): string {
+  return REGISTERED.get(number) ?? String(number);
+}
+
 export function protocolNames(): string[] {
   return [...NUMBERS.keys()];
 }

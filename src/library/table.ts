@@ -17,7 +17,7 @@ import type { TableOptions } from "./owned-table.js";
 export * from "../netlink/constants.js";
 export { KernelError, type Fault, type KernelErrorCode } from "../netlink/errors.js";
 export type * from "../netlink/kernel.js";
-export { TableError, type TableErrorCode } from "../table/table-exports.js";
+export { type ListedRule, listRules, TableError, type TableErrorCode } from "../table/table-exports.js";
 export type {
   Action,
   AddressSource,

@@ -1,4 +1,5 @@
-import type { ElementBatch } from "./kernel.js";
+import { ElementFlag } from "./constants.js";
+import type { ElementBatch, Verdict } from "./kernel.js";
 
 /** Byte offsets of the columns inside one record of an `ElementBatch`, or -1 for an absent column. */
 export interface BatchLayout {
@@ -38,4 +39,38 @@ export function batchLayout(shape: BatchShape): BatchLayout {
 /** Bytes of one record. */
 export function strideOf(shape: BatchShape): number {
   return batchLayout(shape).stride;
+}
+
+/** One record of a batch. */
+export interface Element {
+  readonly key: Uint8Array;
+  readonly keyEnd?: Uint8Array;
+  /** From a data map. */
+  readonly data?: Uint8Array;
+  /** From a verdict map. */
+  readonly verdict?: Verdict;
+  /** Whether it is the end of a range. */
+  readonly end: boolean;
+  readonly catchall: boolean;
+}
+
+export function* elementsOf(batch: ElementBatch): Generator<Element> {
+  for (let i = 0; i < batch.count; i++) yield elementAt(batch, i);
+}
+
+export function elementAt(batch: ElementBatch, index: number): Element {
+  const layout = batchLayout(batch);
+  const { bytes, keyLen, dataLen, verdicts } = batch;
+  const at = index * layout.stride;
+  const u32 = (from: number): number => new Uint32Array(bytes.slice(from, from + 4).buffer)[0] ?? 0;
+  const flags = layout.flags < 0 ? 0 : u32(at + layout.flags);
+  const data = layout.data < 0 ? undefined : bytes.slice(at + layout.data, at + layout.data + dataLen);
+  const verdict = data === undefined ? undefined : verdicts?.[u32(at + layout.data)];
+  return {
+    key: bytes.slice(at, at + keyLen),
+    ...(layout.keyEnd >= 0 && { keyEnd: bytes.slice(at + layout.keyEnd, at + layout.keyEnd + keyLen) }),
+    end: (flags & ElementFlag.intervalEnd) !== 0,
+    catchall: (flags & ElementFlag.catchall) !== 0,
+    ...(verdict !== undefined ? { verdict } : data !== undefined && { data }),
+  };
 }

@@ -8,6 +8,9 @@ export { type HookName, hooksOf, neverMatches, prioritiesOf, type PriorityName }
 export type { ListedElements } from "./elements/tracked-elements.js";
 export type { Target } from "./elements/verdict-registry.js";
 export { bytesOf, expectedValue, protocolOf, readValue, writeValue } from "./rules/field-types.js";
+export { type ListedRule, listRules } from "./printing/list-rules.js";
+export { ruleText } from "./printing/rule-text.js";
+export { elementText, keyText, type ListedSet, mappedText } from "./printing/set-text.js";
 export { lowerRule, printRule } from "./rules/statements.js";
 export { commentData, isInterfaceName } from "./rules/names-and-comments.js";
 export { objectKey, OBJECTS } from "./rules/object-kinds.js";

@@ -1,8 +1,7 @@
 /**
  * A corpus of rules over all families, fields, statements and orders: nft reads the text that we print, and the kernel must hold the same expressions for
- * both. Rules that differ on purpose are listed here, with the reason.
+ * both. What we print for nft's expressions is what nft lists (table/listed-rules.ts). Rules that differ on purpose are listed here, with the reason.
  */
-import { spawnSync } from "node:child_process";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { normalizeExpr } from "../../src/netlink/normalize.js";
 import type { BaseChain, Expr, Family, TableRef } from "../../src/netlink/kernel.js";
@@ -15,6 +14,8 @@ import { Dice } from "../support/dice.ts";
 import type { KernelWorld } from "../support/kernel-world.ts";
 import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";
 import { CORPUS, setsOfCorpus } from "./table/corpus.ts";
+import { listedRules, unexplained } from "./table/listed-rules.ts";
+import { loadRules, nft } from "./table/load-rules.ts";
 import { comparisonOf, FAMILIES, FORMS, keyOf, NAMES, randomRule } from "./table/rule-generator.ts";
 
 const SEED = Number(process.env.FUZZ_SEED ?? 20_261_128);
@@ -27,19 +28,10 @@ beforeAll(async () => {
   world = await openReal(() => namespace)();
 });
 afterAll(async () => {
+  console.log(`${printed} rules printed as nft lists them`);
   await world.close();
   await namespace.remove();
 });
-
-/** Returns nft's messages, or undefined if it loaded the text. */
-function nft(input: string): string | undefined {
-  const run = spawnSync("nsenter", [`--net=${namespace.path}`, "nft", "-f", "-"], {
-    input,
-    encoding: "utf8",
-    maxBuffer: 1 << 26,
-  });
-  return run.status === 0 ? undefined : `${run.stderr}${run.signal ?? ""}`;
-}
 
 function baseOf(family: Family): BaseChain {
   return family === "netdev"
@@ -135,6 +127,8 @@ async function held(ref: TableRef): Promise<Map<string, string>> {
 }
 
 const nftLines: string[] = [];
+/** Rules whose text was compared with nft's list. */
+let printed = 0;
 
 /** Applies the rules. The kernel may refuse some, which we should have refused: they are reported. */
 async function applied(
@@ -158,26 +152,6 @@ async function applied(
   }
 }
 
-/** Gives rules to nft. It stops at its first messages, and aborts at some rules: these are skipped, and the others are given again. */
-function loadRules(indices: readonly number[], line: (index: number) => string, refused: Map<number, string>): void {
-  if (indices.length === 0) return;
-  const messages = nft(`${indices.map(line).join("\n")}\n`);
-  if (messages === undefined) return;
-  const found = [...messages.matchAll(/:(\d+):[\d-]+: Error: (.*)/g)];
-  if (found.length === 0 && indices.length === 1) return void refused.set(indices[0], `nft aborts: ${messages}`);
-  if (found.length === 0) {
-    const middle = indices.length >> 1;
-    loadRules(indices.slice(0, middle), line, refused);
-    return loadRules(indices.slice(middle), line, refused);
-  }
-  for (const [, number, why] of found) refused.set(indices[Number(number) - 1], why);
-  loadRules(
-    indices.filter((index) => !refused.has(index)),
-    line,
-    refused,
-  );
-}
-
 /** Writes the rules twice, once ourselves, once by nft from our text, and compares. */
 async function compare(family: Family, rules: readonly (readonly Statement[])[]): Promise<Outcome[]> {
   const sets = setsOfCorpus(family);
@@ -195,14 +169,17 @@ async function compare(family: Family, rules: readonly (readonly Statement[])[])
   const refused = new Map<number, string>();
   const all = new Set(rules.keys());
   const ours = await applied((wanted) => tableOf("ours", wanted), all, refused);
-  expect(nft(tableOf("theirs", new Set()).render())).toBeUndefined();
+  expect(nft(namespace, tableOf("theirs", new Set()).render())).toBeUndefined();
   const lines = [...all].filter((index) => !refused.has(index));
   for (const index of lines) nftLines.push(`add chain ${family} theirs c${index}`);
-  expect(nft(nftLines.splice(0).join("\n"))).toBeUndefined();
-  loadRules(lines, (index) => `add rule ${family} theirs c${index} ${texts[index]}`, refused);
+  expect(nft(namespace, nftLines.splice(0).join("\n"))).toBeUndefined();
+  loadRules(namespace, lines, (index) => `add rule ${family} theirs c${index} ${texts[index]}`, refused);
   const [mine, theirs] = [await held({ family, table: "ours" }), await held({ family, table: "theirs" })];
   await ours.destroy();
+  const listed = await listedRules(world.kernel, namespace);
+  printed += listed.length;
   await tableOf("theirs", all).destroy();
+  expect(unexplained(listed).join("\n"), `${family}, seed ${SEED}`).toBe("");
   return texts.map((text, index) => {
     const why = refused.get(index);
     if (why !== undefined) return { text, refusedByNft: why };

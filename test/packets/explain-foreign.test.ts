@@ -166,14 +166,14 @@ const HEADLINES: readonly (readonly [name: string, to: string, rules: string, li
     "what the outcome depends on, and what happens otherwise",
     `${PLAN.node.ip}:${NODE_PORT}`,
     table("a", QUOTA, 'chain f { type filter hook forward priority -5; quota name "q" drop; }'),
-    /unknown: it depends on inet a f: quota name q drop \(handle \d+\); if it does not match, the packet goes to an endpoint$/,
+    /unknown: it depends on inet a f: quota name "q" drop \(handle \d+\); if it does not match, the packet goes to an endpoint$/,
   ],
   [
     "no order of chains if a rule decides in each order",
     `${PLAN.node.ip}:4399`,
     table("a", QUOTA, 'chain i { type filter hook input priority 0; policy drop; quota name "q" accept; }') +
       table("b", "chain i { type filter hook input priority 0; tcp dport 4399 counter; }"),
-    /unknown: it depends on inet a i: quota name q accept \(handle \d+\); if it does not match, the packet is dropped silently$/,
+    /unknown: it depends on inet a i: quota name "q" accept \(handle \d+\); if it does not match, the packet is dropped silently$/,
   ],
   [
     "what happens in one order if the order of chains decides",

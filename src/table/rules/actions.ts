@@ -31,6 +31,7 @@ import {
   hex,
   ICMP_CODES,
   ICMPV6_CODES,
+  ICMPX_CODES,
   readValue,
   type ValueType,
   valueText,
@@ -445,8 +446,6 @@ function ownPorts(
 
 const single = (family: Family): "ip" | "ip6" | "inet" => (family === "ip" || family === "ip6" ? family : "inet");
 
-/** NFT_REJECT_ICMPX codes, for tables of both IP families. */
-const ICMPX_CODES = { "no-route": 0, "port-unreachable": 1, "host-unreachable": 2, "admin-prohibited": 3 } as const;
 const REJECTS = {
   ip: { protocol: "icmp", codes: ICMP_CODES, rejectType: RejectType.icmpUnreachable },
   ip6: { protocol: "icmpv6", codes: ICMPV6_CODES, rejectType: RejectType.icmpUnreachable },

@@ -27,6 +27,8 @@ export function factsOf(family: Family): PacketFacts {
 
 export const IP_NAME = { 4: "ip", 6: "ip6" } as const;
 export const NFPROTO = { 4: NfProto.ip, 6: NfProto.ip6 } as const;
+/** ARPHRD_ETHER: `iiftype ether`. */
+export const ARPHRD_ETHER = 1;
 /** ETH_P_*, in network byte order. */
 export const ETHER_TYPES = {
   ip: [0x08, 0x00],
@@ -148,6 +150,15 @@ const TRANSPORTS: Readonly<Record<string, Network | "any">> = {
   icmpv6: "ip6",
 };
 
+/** The transport protocol with fields that has this number. */
+export function transportNamed(number: number): string | undefined {
+  return Object.keys(TRANSPORTS).find((name) => numberOfTransport(name) === number);
+}
+
+function numberOfTransport(name: string): number {
+  return protocolNumber(name === "comp" ? "ipcomp" : name);
+}
+
 /** Requires what a field needs. Throws RangeError if no packet that reaches this point has such a field. */
 export function requireField(context: LowerContext, name: string, { source, messages, families }: FieldEntry): void {
   if (families?.includes(context.family) === false)
@@ -182,7 +193,7 @@ export function requireField(context: LowerContext, name: string, { source, mess
   const network = TRANSPORTS[protocol];
   if (network === undefined) return;
   if (network !== "any") requireNetwork(context, network, "transport");
-  requireL4proto(context, protocolNumber(protocol === "comp" ? "ipcomp" : protocol));
+  requireL4proto(context, numberOfTransport(protocol));
   if (messages !== undefined) requireMessages(context, messages);
 }
 

@@ -129,18 +129,25 @@ function rangesIn(batch: ElementBatch): { ranges: DumpedRange[]; complete: boole
   for (const { key, record, flags } of points) {
     if ((flags & ElementFlag.catchall) !== 0) ranges.push({ record, last: key });
     else if ((flags & ElementFlag.intervalEnd) === 0) {
-      if (open !== undefined) complete = false;
+      if (open !== undefined) {
+        complete = false;
+        ranges.push({ record: open, last: beforeIt(key) });
+      }
       open = record;
     } else if (open !== undefined) {
-      const last = new Uint8Array(batch.keyLen);
-      putNext(key, last, 0, -1);
-      ranges.push({ record: open, last });
+      ranges.push({ record: open, last: beforeIt(key) });
       open = undefined;
       // In an interval set that does not start at zero, nft puts an interval end at zero first.
     } else if (batch.timeouts !== true && key.some((byte) => byte !== 0)) complete = false;
   }
   if (open !== undefined) ranges.push({ record: open, last: new Uint8Array(batch.keyLen).fill(0xff) });
   return { ranges, complete };
+}
+
+function beforeIt(value: Uint8Array): Uint8Array {
+  const last = new Uint8Array(value.length);
+  putNext(value, last, 0, -1);
+  return last;
 }
 
 /** Writes the value after (1) or before (-1) this one. Returns false if there is none. */

@@ -1,6 +1,6 @@
 /** Reads the kernel's ruleset for a bug report: our own tables completely, and only the base chains of other programs' tables. */
-import { elementsOf } from "../../../tools/explain/machine/elements.js";
-import { keyText, valueText } from "../../../tools/explain/text/set-text.js";
+import { elementsOf } from "../../../netlink/element-batch.js";
+import { keyText, mappedText } from "../../../table/table-exports.js";
 import type { ElementBatch, Kernel, SetDump, TableInfo } from "../../../netlink/kernel.js";
 import { TABLE_NAME } from "../../../ruleset/names.js";
 
@@ -35,7 +35,7 @@ function elementTexts(
   const elements: string[] = [];
   for (const element of elementsOf(batch)) {
     if (elements.length === MOST_ELEMENTS) break;
-    const value = valueText(set, element);
+    const value = mappedText(set, element);
     const key = element.catchall ? "*" : keyText(set, element.key);
     elements.push(`${key}${element.end ? " (end of a range)" : ""}${value === undefined ? "" : ` → ${value}`}`);
   }

@@ -1,23 +1,11 @@
 /** The elements of one set, looked up as the kernel does. Pure. */
-import { batchLayout } from "../../../netlink/element-batch.js";
-import { CmpOp, ElementFlag, SetFlag } from "../../../netlink/constants.js";
-import type { ElementBatch, SetDump, Verdict } from "../../../netlink/kernel.js";
+import { batchLayout, type Element, elementAt, elementsOf } from "../../../netlink/element-batch.js";
+import { CmpOp, SetFlag } from "../../../netlink/constants.js";
+import type { ElementBatch, SetDump } from "../../../netlink/kernel.js";
 import { all, type Bits, compares, equals, isKnown, isWithin, partOf, type Ternary } from "./bits.js";
 
-/** An element that a lookup found. */
-export interface Found {
-  /** From a data map. */
-  readonly data?: Uint8Array;
-  /** From a verdict map. */
-  readonly verdict?: Verdict;
-}
-
-interface Element extends Found {
-  readonly key: Uint8Array;
-  readonly keyEnd?: Uint8Array;
-  readonly end: boolean;
-  readonly catchall: boolean;
-}
+/** The value of an element that a lookup found. */
+export type Found = Pick<Element, "data" | "verdict">;
 
 /** Result of a lookup with a key of which all bits or only some are known. */
 interface Findings {
@@ -113,25 +101,4 @@ export class Elements {
 export function isGuarded({ flags, exprs = [] }: SetDump): boolean {
   if (exprs.length === 0) return (flags & SetFlag.eval) !== 0;
   return exprs.some(({ type }) => type !== "counter" && type !== "last");
-}
-
-export function* elementsOf(batch: ElementBatch): Generator<Element> {
-  for (let i = 0; i < batch.count; i++) yield elementAt(batch, i);
-}
-
-function elementAt(batch: ElementBatch, index: number): Element {
-  const layout = batchLayout(batch);
-  const { bytes, keyLen, dataLen, verdicts } = batch;
-  const at = index * layout.stride;
-  const u32 = (from: number): number => new Uint32Array(bytes.slice(from, from + 4).buffer)[0] ?? 0;
-  const flags = layout.flags < 0 ? 0 : u32(at + layout.flags);
-  const data = layout.data < 0 ? undefined : bytes.slice(at + layout.data, at + layout.data + dataLen);
-  const verdict = data === undefined ? undefined : verdicts?.[u32(at + layout.data)];
-  return {
-    key: bytes.slice(at, at + keyLen),
-    ...(layout.keyEnd >= 0 && { keyEnd: bytes.slice(at + layout.keyEnd, at + layout.keyEnd + keyLen) }),
-    end: (flags & ElementFlag.intervalEnd) !== 0,
-    catchall: (flags & ElementFlag.catchall) !== 0,
-    ...(verdict !== undefined ? { verdict } : data !== undefined && { data }),
-  };
 }

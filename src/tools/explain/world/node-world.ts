@@ -1,7 +1,6 @@
 import type { IpFamily } from "../../../base/ip.js";
 import type { World } from "../machine/machine-world.js";
-import { ruleText } from "../text/rule-text.js";
-import { elementText } from "../text/set-text.js";
+import { elementText, ruleText } from "../../../table/table-exports.js";
 import { IpSets } from "./ip-sets.js";
 import { type RoutedKernel, type Routing } from "./routing.js";
 import { Ruleset } from "./ruleset.js";
@@ -9,8 +8,13 @@ import { Ruleset } from "./ruleset.js";
 /** Returns the facts of this node for packets of one family. No number is drawn, and no steps are recorded. */
 export function worldOf(kernel: RoutedKernel, family: IpFamily, routes: Routing, isOurs: World["isOurs"]): World {
   const sets = new IpSets(kernel);
+  const rules = new Ruleset(kernel, family);
+  const textOf: World["ruleText"] = ({ exprs, handle, ...ref }) => {
+    const text = ruleText(exprs, { family: ref.family, set: (name) => rules.knownSet(ref, name) });
+    return `${text} (handle ${handle})`;
+  };
   return {
-    ...{ rules: new Ruleset(kernel, family), routes, isOurs, ruleText, elementText },
+    ...{ rules, routes, isOurs, ruleText: textOf, elementText },
     isInIpSet: (set, address) => sets.has(set, address),
     ...{ draw: 0, onDraw: () => undefined, traced: false },
   };

@@ -2,6 +2,7 @@
 import type { IpFamily } from "../../../base/ip.js";
 import { TableFlag } from "../../../netlink/constants.js";
 import type { Family, Kernel, RuleInfo, SetDump, TableRef } from "../../../netlink/kernel.js";
+import type { ListedSet } from "../../../table/table-exports.js";
 import { Elements } from "../machine/elements.js";
 import { type HookedChain, pointOf } from "../machine/hooks.js";
 import type { Rules } from "../machine/machine-world.js";
@@ -12,6 +13,8 @@ export class Ruleset implements Rules {
   readonly #kernel: Kernel;
   readonly #family: IpFamily;
   readonly #kept = new Kept();
+  /** By table. */
+  readonly #sets = new Map<string, ReadonlyMap<string, SetDump>>();
 
   constructor(kernel: Kernel, family: IpFamily) {
     this.#kernel = kernel;
@@ -23,15 +26,29 @@ export class Ruleset implements Rules {
   }
 
   async rules({ family, table }: TableRef, chain: string): Promise<readonly RuleInfo[]> {
-    const read = async (): Promise<Partial<Record<string, RuleInfo[]>>> =>
-      Object.groupBy(await this.#kernel.rules({ family, table }), (rule) => rule.chain);
+    const read = async (): Promise<Partial<Record<string, RuleInfo[]>>> => {
+      await this.#setsOf({ family, table });
+      return Object.groupBy(await this.#kernel.rules({ family, table }), (rule) => rule.chain);
+    };
     return (await this.#kept.get(`rules ${family} ${table}`, read))[chain] ?? [];
   }
 
-  async set({ family, table }: TableRef, name: string): Promise<SetDump | undefined> {
-    const read = async (): Promise<ReadonlyMap<string, SetDump>> =>
-      new Map((await this.#kernel.sets({ family, table })).map((set) => [set.set, set]));
-    return (await this.#kept.get(`sets ${family} ${table}`, read)).get(name);
+  async set(ref: TableRef, name: string): Promise<SetDump | undefined> {
+    return (await this.#setsOf(ref)).get(name);
+  }
+
+  /** A set of a table whose rules were read, for the text of rules. Elements of anonymous sets are not read for it. */
+  knownSet({ family, table }: TableRef, name: string): ListedSet | undefined {
+    const info = this.#sets.get(`${family} ${table}`)?.get(name);
+    return info && { info };
+  }
+
+  #setsOf({ family, table }: TableRef): Promise<ReadonlyMap<string, SetDump>> {
+    return this.#kept.get(`sets ${family} ${table}`, async () => {
+      const sets = new Map((await this.#kernel.sets({ family, table })).map((set) => [set.set, set]));
+      this.#sets.set(`${family} ${table}`, sets);
+      return sets;
+    });
   }
 
   elements(ref: TableRef, set: SetDump): Promise<Elements> {

@@ -1,0 +1,136 @@
+/** The rules of a namespace twice: as the kernel holds them, and as nft lists them. */
+import { spawnSync } from "node:child_process";
+import { DataTypeId, SetFlag } from "../../../src/netlink/constants.js";
+import type { ElementBatch, Kernel, RuleInfo, SetDump, TableRef } from "../../../src/netlink/kernel.js";
+import { fullText } from "../../../src/table/printing/list-rules.js";
+
+/** A rule with everything that its text depends on. */
+export interface ListedRule {
+  readonly rule: RuleInfo;
+  /** The sets of its table, by name. */
+  readonly sets: ReadonlyMap<string, SetDump>;
+  /** The elements of anonymous sets, by name. */
+  readonly elements: ReadonlyMap<string, ElementBatch>;
+  /** nft's text, without counts. */
+  readonly listed: string;
+}
+
+/**
+ * Reads all rules of the namespace, without those at which nft 1.0.6 aborts: anonymous sets with integers in keys of several fields. nft's comments at the end of a line (`# handle 4`) tell which line is which rule.
+ */
+export async function listedRules(
+  kernel: Kernel,
+  { path }: { readonly path: string },
+  nft: readonly string[] = ["nft"],
+): Promise<readonly ListedRule[]> {
+  for (const ref of await kernel.tables()) await removeAborting(kernel, ref);
+  const run = spawnSync("nsenter", [`--net=${path}`, ...nft, "-a", "-s", "list", "ruleset"], {
+    encoding: "utf8",
+    maxBuffer: 1 << 28,
+  });
+  if (run.status !== 0) throw new Error(`nft list: ${run.stderr}${run.signal ?? ""}`);
+  const lines = linesOf(run.stdout);
+  const found: ListedRule[] = [];
+  for (const { family, table } of await kernel.tables()) {
+    const ref = { family, table };
+    const sets = new Map((await kernel.sets(ref)).map((set) => [set.set, set]));
+    const elements = new Map<string, ElementBatch>();
+    for (const set of sets.values()) if ((set.flags & 1) !== 0) elements.set(set.set, await kernel.elements(ref, set));
+    for (const rule of await kernel.rules(ref)) {
+      const listed = lines.get(`${family} ${table} ${rule.handle}`);
+      if (listed !== undefined) found.push({ rule, sets, elements, listed });
+    }
+  }
+  return found;
+}
+
+async function removeAborting(kernel: Kernel, { family, table }: TableRef): Promise<void> {
+  const ref = { family, table };
+  const aborting = new Set((await kernel.sets(ref)).filter((set) => isAborting(set)).map(({ set }) => set));
+  if (aborting.size === 0) return;
+  const rules = (await kernel.rules(ref)).filter(({ exprs }) =>
+    exprs.some((expr) => expr.type === "lookup" && aborting.has(expr.set)),
+  );
+  await kernel.commit(rules.map(({ chain, handle }) => ({ op: "delete", kind: "rule", ...ref, chain, handle })));
+}
+
+function isAborting({ flags, keyType }: SetDump): boolean {
+  const types: number[] = [];
+  for (let rest = keyType; rest > 0; rest = Math.floor(rest / 64)) types.push(rest % 64);
+  return (flags & SetFlag.anonymous) !== 0 && types.length > 1 && types.includes(DataTypeId.integer);
+}
+
+/** By family, table and handle. */
+function linesOf(text: string): Map<string, string> {
+  const lines = new Map<string, string>();
+  let table = "";
+  for (const line of text.split("\n")) {
+    table = /^table (\w+ \S+) \{/.exec(line)?.[1] ?? table;
+    const [, rule, handle] = /^\t\t(.*) # handle (\d+)$/.exec(line) ?? [];
+    if (rule !== undefined) lines.set(`${table} ${handle}`, rule);
+  }
+  return lines;
+}
+
+/** Differences on purpose: what nft 1.0.6 lists is another rule, or says less. */
+interface KnownDifference {
+  readonly listed: RegExp;
+  /** Our text in its place. */
+  readonly ours: RegExp;
+  readonly reason: string;
+}
+const KNOWN: readonly KnownDifference[] = [
+  { listed: /\d[smhd]-/, ours: /\d(ms|s|m|h|d)-/, reason: "nft lists times in ranges without milliseconds" },
+  { listed: / >> \d/, ours: /^(?!.*>>)/, reason: "nft shows the shift of a field of some bits, which no nft reads" },
+  {
+    listed: /invalid type|proto-(src|dst) .*\{/,
+    ours: /proto-(src|dst) .*\{/,
+    reason: "nft does not know the type of a connection's port",
+  },
+  { listed: /!= .*!= |^arp htype|dscp .*\/4/, ours: /@[nt]h,/, reason: "nft lists parts of fields as other fields" },
+  { listed: /!= \d+-\d+/, ours: / < \d+ .* > \d+/, reason: "nft joins comparisons of two fields" },
+  { listed: /\{ (0x)?1, (0x)?2, |== \{ 64/, ours: /\{ /, reason: "nft lists sets of raw fields without their type" },
+  { listed: /tcp flags (!=|==) 0x/, ours: / \| /, reason: "we print flags by name" },
+  { listed: /ct state \w+ \| /, ours: /ct state == \w+ \| /, reason: "nft reads its own text as any of the states" },
+  {
+    listed: /ah reserved|(icmp|igmp|esp|ah) .* th [sd]port|comp flags/,
+    ours: /@th,/,
+    reason: "the table of fields has no such field",
+  },
+  { listed: /"(default|cosmos)"/, ours: / 0/, reason: "names in /etc/iproute2" },
+  { listed: /^}$/, ours: /(jump|goto) \{ … \}$/, reason: "nft prints the rules of an unnamed chain" },
+  { listed: /\{ syn \| ack, syn \}/, ours: /\{ syn, syn \| ack \}/, reason: "we sort flags by number" },
+  {
+    listed:
+      /sctp chunk|fastopen unknown|tcp option 6|ct (helper|label|id)|original (ip saddr|zone)|meta (time|random|sdif)|osf (version|ttl)|srh|mh type|lsrr ptr/,
+    ours: /…/,
+    reason: "the table of fields has no such field",
+  },
+];
+
+/** Returns the rules whose text differs from nft's without a known reason. */
+export function unexplained(rules: readonly ListedRule[]): string[] {
+  return rules.flatMap((one) => {
+    const text = textOf(one);
+    const isKnown = KNOWN.some(({ listed, ours }) => listed.test(one.listed) && ours.test(text));
+    if (text.includes("xt ") && withTranslations(text).test(one.listed)) return [];
+    return text === one.listed || isKnown ? [] : [`nft:  ${one.listed}\nours: ${text}`];
+  });
+}
+
+/** nft prints a match or target of iptables in the words of iptables. We name it. */
+function withTranslations(text: string): RegExp {
+  const escaped = text.replaceAll(/[^\w ]/g, String.raw`\$&`).replaceAll(/ ?xt (match|target) \w+/g, ".*");
+  return new RegExp(`^ *${escaped.trim()}$`);
+}
+
+function textOf({ rule, sets, elements }: ListedRule): string {
+  return fullText(rule, {
+    family: rule.family,
+    interfaceName: (index) => (index === 1 ? "lo" : undefined),
+    set: (name) => {
+      const info = sets.get(name);
+      return info && { info, elements: elements.get(name) };
+    },
+  });
+}
