@@ -431,6 +431,8 @@ export class FamilyRuleset {
 
   #declareOwn(state: ServiceState): void {
     for (const object of state.flatMap(ownObjects)) object.declare(this.#table, this.#options);
+    const hasSctp = !this.#onDemand.inUse.has("sctp") && state.some(({ view }) => view.protocol === "SCTP");
+    if (hasSctp && this.#onDemand.useSctp()) this.#declare();
   }
 
   #removeOwn(before: ServiceState, kept: ReadonlySet<string>): void {

@@ -67,6 +67,7 @@ export const ChainName = {
   reject: "reject-chain",
   drop: "drop-chain",
   sourceRangesDrop: "source-ranges-drop",
+  endpointErrors: "endpoint-errors",
   externalLocal: "external-local",
   nodePortLocal: "nodeport-local",
   stickyCluster: "sticky-cluster",

@@ -21,7 +21,8 @@ const ROLES = [
   "limitedNodePorts",
 ] as const satisfies readonly (keyof ElementSets)[];
 
-export type OnDemandRole = (typeof ROLES)[number];
+/** sctp: there has been an SCTP service. */
+export type OnDemandRole = (typeof ROLES)[number] | "sctp";
 
 /** Maps whose rules exist. */
 export type InUse = Pick<ReadonlyMap<OnDemandRole, unknown>, "has">;
@@ -51,6 +52,11 @@ export class RulesOnDemand {
     return this.#uses.present.size > before;
   }
 
+  /** Returns true if this changed the rules in use, which then stay. */
+  useSctp(): boolean {
+    return this.#uses.add("sctp");
+  }
+
   /**
    * Drops rules whose maps have been empty for `forMs`, by default UNUSED_MS. `now`: ms, monotonic. Returns true if the rules
    * in use changed.
@@ -60,7 +66,7 @@ export class RulesOnDemand {
     return [...this.#uses.takeOverdue(now, forMs)].length > 0;
   }
 
-  #isFilled(role: OnDemandRole): boolean {
+  #isFilled(role: (typeof ROLES)[number]): boolean {
     return (this.#sets[role]?.size ?? 0) > 0;
   }
 }

@@ -15,7 +15,7 @@ export const REFUSALS = "refusals";
  * - no-local-endpoint: a traffic policy is Local, and no endpoint is on this node.
  * - source-ranges: the client is not in the source ranges.
  * - limits: a limit of connections was reached.
- * - endpoint: the endpoint answered with a reset.
+ * - endpoint: the endpoint answered with a reset, with an abort of SCTP, or with the ICMP error that no program listens.
  */
 export const REFUSAL_REASONS = ["no-endpoint", "no-local-endpoint", "source-ranges", "limits", "endpoint"] as const;
 export type RefusalReason = (typeof REFUSAL_REASONS)[number];
@@ -23,8 +23,8 @@ export type RefusalReason = (typeof REFUSAL_REASONS)[number];
 /** How long a count is kept after the last packet, ms. */
 export const KEPT_MS = { address: 3_600_000, endpoint: 60_000 } as const;
 
-/** Number of counts; further addresses are not counted. */
-const MOST = 2 ** 16;
+/** Number of counts; further addresses are not counted. Whoever reads them reads all, and takes a few ms for 1,000. */
+const MOST = 2 ** 13;
 
 /** nft has no constants in keys, but a generator of one number is one. */
 function constant(value: number): Field {
@@ -56,19 +56,43 @@ export function refusalRules(
 }
 
 const isReset: Match = { match: "tcp-flags", among: ["rst"], set: ["rst"] };
+const ABORT = 6;
+/** The type of the packet's first chunk. */
+const isAbort: Statement = { field: { field: "raw", base: "transport", offset: 96, length: 8 }, value: ABORT };
+/** The error of a host without a program on the port. */
+const PORT_UNREACHABLE = { ip: { version: 4, type: 3, code: 3 }, ip6: { version: 6, type: 1, code: 4 } } as const;
 const toClient: Match = { match: "ct-direction", direction: "reply" };
 const isTranslated: Match = { match: "ct-status", status: "dnat" };
 const neverOpen: Match = { match: "ct-status", status: "assured", negate: true };
+/** A packet to this node itself was counted in the output hook. On its way back, its source may already be the service's address. */
+const notFromItself: Match = { match: "interface", direction: "in", name: "lo", negate: true };
+
+function countedAs(...key: readonly Field[]): Statement {
+  const reason = constant(REFUSAL_REASONS.indexOf("endpoint"));
+  return { action: "update", set: REFUSALS, key: [...key, reason], timeoutMs: KEPT_MS.endpoint };
+}
 
 /**
- * Returns the rule that counts the reset with which an endpoint refuses a connection. It needs a hook in which the source is still the endpoint.
- * Conntrack has already deleted the connection, but the packet still has it. The flags come first, because nearly all packets differ in them.
+ * Returns the rules that count the resets (or with SCTP, aborts) with which endpoints refuse connections. They need a hook in which the source is
+ * still the endpoint. Conntrack has already deleted the connection, but the packet still has it. The flags come first, because nearly all packets
+ * differ in them.
  */
-export function endpointRefusalRules(counters: ServiceCounters | undefined): Rule[] {
+export function endpointRefusalRules(counters: ServiceCounters | undefined, sctp: boolean): Rule[] {
   if (counters === undefined || counters === "off") return [];
-  const key = ["saddr", "l4proto", "sport", constant(REFUSAL_REASONS.indexOf("endpoint"))] as const;
-  const count: Statement = { action: "update", set: REFUSALS, key, timeoutMs: KEPT_MS.endpoint };
-  return [{ statements: [isReset, toClient, isTranslated, neverOpen, count] }];
+  const count = [toClient, isTranslated, neverOpen, notFromItself, countedAs("saddr", "l4proto", "sport")];
+  const resets = { statements: [isReset, ...count] };
+  return sctp ? [resets, { statements: [{ match: "protocol", protocol: "sctp" }, isAbort, ...count] }] : [resets];
+}
+
+/**
+ * Returns the rule that counts endpoints' ICMP errors, for a chain of packets that are related to a connection, in the same hooks. Protocol and port
+ * are the connection's. The address is the sender's: errors of routers and firewalls are not the endpoint's.
+ */
+export function errorRefusalRules(family: IpFamily, counters: ServiceCounters | undefined): Rule[] {
+  if (counters === undefined || counters === "off") return [];
+  const isError: Match = { match: "icmp", ...PORT_UNREACHABLE[family] };
+  const count = countedAs("saddr", "ct protocol", "ct reply proto-src");
+  return [{ statements: [isError, toClient, isTranslated, notFromItself, count] }];
 }
 
 /** The address is the endpoint's if the reason is "endpoint", and otherwise a service's: of a node port, one of this node's addresses. */

@@ -11,7 +11,7 @@ import { bySource, ENDPOINT_NUMBERS, OF_CLUSTER_IP } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse, OnDemandRole } from "./on-demand.js";
 import { type AddressRoles, OF_NODE_PORTS, OF_VIPS } from "./element-sets.js";
-import { endpointRefusalRules, refusalRules } from "./refusals.js";
+import { endpointRefusalRules, errorRefusalRules, refusalRules } from "./refusals.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
 
@@ -220,10 +220,17 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
     rule(...nodePortMatch(options, true), noEndpoint),
     ...localhost.to.map((match) => rule(match, noEndpoint)),
   );
-  // Rules for new connections have separate chains, so that other packets only pay for one check.
-  const nodeCheck = { chain: ChainName.nodeCheck, rules: [...noEndpointNodePorts, ...noEndpointServices] };
-  const serviceCheck = { chain: ChainName.serviceCheck, rules: [...noEndpointServices, ...clusterIPRules(options)] };
-  const refused = endpointRefusalRules(options.counters);
+  const errors = { chain: ChainName.endpointErrors, rules: errorRefusalRules(options.family, options.counters) };
+  // ICMP errors share the check for new connections, so that other packets only pay for one check.
+  const isError: Match = { match: "ct-state", states: ["related"] };
+  const toErrors = errors.rules.length === 0 ? [] : [rule(isError, goto(errors.chain))];
+  const checked: Match = { match: "ct-state", states: toErrors.length === 0 ? ["new"] : ["new", "related"] };
+  const nodeCheck = { chain: ChainName.nodeCheck, rules: [...toErrors, ...noEndpointNodePorts, ...noEndpointServices] };
+  const serviceCheck = {
+    chain: ChainName.serviceCheck,
+    rules: [...toErrors, ...noEndpointServices, ...clusterIPRules(options)],
+  };
+  const refused = endpointRefusalRules(options.counters, inUse.has("sctp"));
   const toServices = [...limitRules(options, inUse), ...TO_SERVICES];
   const localhostNodePorts = { chain: ChainName.localhostNodePorts, rules: localhostNodePortRules(options, inUse) };
   const toNodePorts = localhost.to.flatMap((match) => leadingTo(localhostNodePorts, match));
@@ -243,11 +250,12 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
     { chain: ChainName.services, rules: serviceRules(options, inUse) },
     filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, [...localhost.martians, ...atPrerouting]),
     filter(ChainName.filterOutputPreDnat, Hook.output, early, [...localhost.following, ...atOutput]),
+    errors,
     nodeCheck,
-    filter(ChainName.filterInput, Hook.input, Priority.filter, [...leadingTo(nodeCheck, stateNew), ...refused]),
+    filter(ChainName.filterInput, Hook.input, Priority.filter, [...leadingTo(nodeCheck, checked), ...refused]),
     serviceCheck,
-    filter(ChainName.filterForward, Hook.forward, Priority.filter, [...leadingTo(serviceCheck, stateNew), ...refused]),
-    filter(ChainName.filterOutput, Hook.output, Priority.filter, [...leadingTo(serviceCheck, stateNew), ...refused]),
+    filter(ChainName.filterForward, Hook.forward, Priority.filter, [...leadingTo(serviceCheck, checked), ...refused]),
+    filter(ChainName.filterOutput, Hook.output, Priority.filter, [...leadingTo(serviceCheck, checked), ...refused]),
     nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, toServices),
     filter(ChainName.localhostPrerouting, Hook.prerouting, Priority.dstnat + 10, localhost.routed),
     // After firewalls, because many drop packets that come to a loopback address from elsewhere.
