@@ -14,7 +14,7 @@ import { reportText } from "../tools/explain/text/report-text.js";
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
 import { isLoopback } from "../node/node-facts.js";
 import { readSysctl } from "../node/packet-settings.js";
-import { readRefusals } from "../proxier/refusal-readings.js";
+import { RefusalReadings } from "../proxier/refusal-readings.js";
 import { FailingServices } from "./answers/failing-services.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { registerConnectionMetrics } from "../observe/connection-metrics.js";
@@ -27,7 +27,7 @@ import { WriteHistory } from "./page/write-history.js";
 import type { Proxier } from "../proxier/proxier.js";
 import type { Cluster } from "./cluster.js";
 import type { DaemonOptions } from "./daemon-options.js";
-import { apiProblems, apiStatus, listenerProblems, manifestProblems } from "./problems.js";
+import { apiProblems, apiStatus, listenerProblems, manifestProblems, refusalProblems } from "./problems.js";
 import type { Observation } from "./servers.js";
 import type { ServiceCIDRCheck } from "./service-cidr-check.js";
 import { StatusLog } from "./status-log.js";
@@ -67,6 +67,7 @@ export class OperatorAnswers {
   readonly page: HttpHandler | undefined;
   readonly #options: DaemonOptions;
   readonly #parts: AnsweredParts;
+  readonly #refusals: RefusalReadings;
   readonly #route: Route;
   #server: ControlServer | undefined;
 
@@ -77,7 +78,9 @@ export class OperatorAnswers {
     const { proxier, observation } = parts;
     const { families } = options.families;
     const status = new StatusLog({ version, families, model: proxier.model, health: observation.health, log });
+    this.#refusals = new RefusalReadings({ kernel: options.kernel, families, model: proxier.model });
     this.board = this.#statusBoard();
+    if (options.serviceCounters !== "off") proxier.observe(this.#refusals);
     proxier.observe(status);
     proxier.observe(this.board);
     const services = this.#countServices();
@@ -118,7 +121,7 @@ export class OperatorAnswers {
     const failing = new FailingServices({
       families: this.#options.families.families,
       model: proxier.model,
-      refusals: (family) => readRefusals(kernel, family),
+      refusals: this.#refusals,
       openConntrack: () => NetlinkConntrack.open(),
       synSentSeconds: () => readSysctl("net.netfilter.nf_conntrack_tcp_timeout_syn_sent"),
     });
@@ -143,6 +146,7 @@ export class OperatorAnswers {
     if (cluster !== undefined) board.ask(() => apiProblems(cluster));
     if (manifests !== undefined) board.ask(() => manifestProblems(manifests));
     board.ask(() => listenerProblems(listeners));
+    board.ask(() => refusalProblems(this.#refusals, this.#options.families.families));
     return board;
   }
 
@@ -182,7 +186,7 @@ export class OperatorAnswers {
       states: this.board,
       clock,
       counters: serviceCounters,
-      readRefusals: (family) => readRefusals(this.#options.kernel, family),
+      refusals: this.#refusals,
     });
     const { registry } = observation.metrics;
     if (servesLocalhost(this.#options.config)) registerLocalhostMetrics(registry, proxier.families);

@@ -9,6 +9,9 @@ import type { NodeGate } from "../node/node-gate.js";
 import type { Listener } from "../observe/listeners.js";
 import type { ServiceHealth } from "../observe/service-health.js";
 import type { ManifestSource } from "../objects/manifests/manifest-source.js";
+import { FAMILY_NAMES } from "../base/ip-families.js";
+import type { IpFamily } from "../base/ip.js";
+import type { RefusalReadings } from "../proxier/refusal-readings.js";
 import type { Cluster } from "./cluster.js";
 
 /** Maximum number of names for one kind of problem. The count of the others is reported. */
@@ -36,6 +39,16 @@ export function apiStatus({ source, server }: Cluster): ApiStatus {
   const { failures, silentMs } = source.health;
   const connected = failures.length === 0 && silentMs !== undefined;
   return { server, connected, ...(silentMs !== undefined && { silentMs: Math.round(silentMs) }) };
+}
+
+/** As of the last reading. */
+export function refusalProblems(readings: Pick<RefusalReadings, "of">, families: readonly IpFamily[]): StatusProblem[] {
+  return families
+    .filter((family) => readings.of(family).isFull)
+    .map((family) => ({
+      what: `too many ${FAMILY_NAMES[family]} addresses were refused connections to count all, so refused connections and failing services may be missing here`,
+      remedy: "run `nft-proxier services`: services without an endpoint are among these addresses",
+    }));
 }
 
 export function manifestProblems(source: Pick<ManifestSource, "problems">): StatusProblem[] {

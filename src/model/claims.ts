@@ -42,6 +42,8 @@ interface ClaimsOptions {
   ofLastRound(service: string): ServiceRecord | undefined;
   /** Whether to keep addresses that no service has any more until `takeUnclaimed`. */
   readonly keepUnclaimed: boolean;
+  /** Called for each address that a service had and has lost, whether or not another service has it now. */
+  lost?(address: AddressKey): void;
 }
 
 interface Claimant {
@@ -369,6 +371,7 @@ export class Claims {
       if (entry !== record) return;
       this.#claimants.delete(key);
       this.#unclaimed?.set(key, record);
+      this.#options.lost?.(key);
       return;
     }
     const { claimants } = entry;
@@ -402,6 +405,7 @@ export class Claims {
     const holder = contest.usable === 0 ? first : (claimants.find(({ usable }) => usable) ?? first);
     contest.holder = holder;
     if (holder === before) return;
+    this.#options.lost?.(key);
     this.#options.affected(before.record.name);
     this.#options.affected(holder.record.name);
     // This is the first change since the last `endRound`, so `before` was the holder then.

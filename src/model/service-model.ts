@@ -25,7 +25,7 @@ import type {
   ServiceTarget,
   Transfer,
 } from "./service-port-view.js";
-import type { ServiceAddress } from "./service-address.js";
+import type { AddressKey, ServiceAddress } from "./service-address.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
 import {
@@ -50,6 +50,8 @@ export interface ServiceModelOptions {
   onProblem(problem: Problem): void;
   /** Called for claims that passed from one service to another since the last `takeDirty`. */
   onTransfer?(transfer: Transfer): void;
+  /** Called for each address that a service had and has lost, whether or not another service has it now. */
+  onLost?(address: AddressKey): void;
 }
 
 /** Changes since the last call of `takeDirty`. */
@@ -91,7 +93,7 @@ export class ServiceModel {
   readonly #families: readonly IpFamily[];
   readonly #problems: ProblemLog;
   readonly #unbalanced: ProblemLog;
-  readonly #options: Pick<ServiceModelOptions, "onProblem" | "onTransfer">;
+  readonly #options: Pick<ServiceModelOptions, "onProblem" | "onTransfer" | "onLost">;
   #node: NodeContext;
 
   readonly #services = new Map<string, ServiceEntry>();
@@ -137,6 +139,7 @@ export class ServiceModel {
       },
       ofLastRound: (service) => this.#services.get(service)?.ofLastRound,
       keepUnclaimed,
+      lost: (address) => this.#options.onLost?.(address),
     });
   }
 

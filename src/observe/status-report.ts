@@ -139,13 +139,18 @@ export interface ServicePortStatus extends PortAddresses {
   readonly total: number;
   /** Connections that were given an endpoint since the service has been served. Absent if they are not counted. */
   readonly connections?: number;
-  /** Between the last two readings. Absent without recent readings. */
+  /** Between the last two readings. Absent without recent readings. `rateMs` is the time between them. */
   readonly connectionsPerSecond?: number;
+  readonly rateMs?: number;
   /**
    * Packets of refused connections, by reason, counted with pauses shorter than an hour (reason `endpoint`: a minute). Absent if there are none, or
    * they are not counted.
    */
   readonly refusals?: Readonly<Partial<Record<RefusalReason, number>>>;
+  /** Time since the last of these packets, by reason, ms. */
+  readonly refusalAgesMs?: Readonly<Partial<Record<RefusalReason, number>>>;
+  /** More addresses were refused than the kernel counts, so `refusals` may lack some. Absent if it does not. */
+  readonly refusalsIncomplete?: true;
   readonly state: ServiceState;
   /** Why the port is in this state. Absent if it serves as its objects ask. */
   readonly reason?: string;

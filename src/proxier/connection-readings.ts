@@ -4,9 +4,13 @@ import { type ConnectionCounts, NOT_COUNTED } from "../ruleset/connection-counts
 import type { ServiceAddress } from "../model/service-address.js";
 import type { FamilyRuleset } from "../ruleset/family-ruleset.js";
 import type { Clock, Table } from "../table/table-exports.js";
-import type { Refusal } from "./refusal-readings.js";
+import type { RefusalReadings } from "./refusal-readings.js";
 
 const FRESH_MS = 1000;
+/** A rate over a longer time is not the present one. */
+const RECENT_MS = 120_000;
+/** An address is busy for this time after a refusal, ms. */
+const BUSY_MS = 60_000;
 
 export interface CountingFamily {
   readonly family: IpFamily;
@@ -22,27 +26,17 @@ export class ConnectionReadings {
   #at: number | undefined;
   #intervalMs: number | undefined;
   #reading: Promise<void> | undefined;
-  readonly #readRefusals: (family: IpFamily) => Promise<readonly Refusal[]>;
   /** Called after each reading. */
   onRead: (() => void) | undefined;
-  readonly #refusals = new Map<IpFamily, readonly Refusal[]>();
+  readonly #refusals: RefusalReadings;
 
-  constructor(
-    families: readonly CountingFamily[],
-    clock: Clock,
-    readRefusals: (family: IpFamily) => Promise<readonly Refusal[]>,
-  ) {
+  constructor(families: readonly CountingFamily[], clock: Clock, refusals: RefusalReadings) {
     this.#families = families;
     this.#clock = clock;
-    this.#readRefusals = readRefusals;
+    this.#refusals = refusals;
   }
 
-  /** The refused connections as of the last reading. */
-  refusals(family: IpFamily): readonly Refusal[] {
-    return this.#refusals.get(family) ?? [];
-  }
-
-  /** Time between the last two readings. Undefined if there were none. */
+  /** Time between the last two readings. Undefined if there were none, or it is too long for a present rate. */
   get intervalMs(): number | undefined {
     return this.#intervalMs;
   }
@@ -63,22 +57,22 @@ export class ConnectionReadings {
     return counting?.ready === true ? counting.ruleset.connections(service) : NOT_COUNTED;
   }
 
-  /** Calls `visit` with each address that got connections between the last two readings, or a refusal within the last hour. */
+  /** Calls `visit` with each address that got connections between the last two readings, or a refusal within the last minute. */
   forEachBusy(visit: (address: ServiceAddress) => void): void {
     for (const { family, ready, ruleset } of this.#families) {
       if (!ready) continue;
       for (const address of ruleset.busyAddresses()) visit(address);
-      for (const refusal of this.refusals(family)) if (refusal.reason !== "endpoint") visit(refusal);
+      for (const refusals of this.#refusals.of(family).addresses.values()) {
+        if (refusals.some(({ agoMs }) => agoMs < BUSY_MS)) visit(refusals[0]);
+      }
     }
   }
 
   async #read(): Promise<void> {
     const at = this.#clock.now();
-    await Promise.all([
-      ...this.#families.map(({ table }) => table.readCounters()),
-      ...this.#families.map(async ({ family }) => this.#refusals.set(family, await this.#readRefusals(family))),
-    ]);
-    this.#intervalMs = this.#at === undefined ? undefined : at - this.#at;
+    await Promise.all([...this.#families.map(({ table }) => table.readCounters()), this.#refusals.read()]);
+    const intervalMs = this.#at === undefined ? Infinity : at - this.#at;
+    this.#intervalMs = intervalMs > RECENT_MS ? undefined : intervalMs;
     this.#at = at;
     this.onRead?.();
   }

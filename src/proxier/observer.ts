@@ -1,6 +1,6 @@
 import type { NoLocalEndpoints } from "../model/no-local-endpoints.js";
 import type { Transfer } from "../model/service-port-view.js";
-import type { ServiceAddress } from "../model/service-address.js";
+import type { AddressKey, ServiceAddress } from "../model/service-address.js";
 import type { IpFamily } from "../base/ip.js";
 
 /** One write of one family that the kernel accepted or rejected. */
@@ -137,5 +137,7 @@ export interface ProxierObserver {
   released?(back: Pick<QuarantineReport, "family" | "service">): void;
   /** A service took over addresses from another service that claims them. */
   transferred?(transfer: Transfer): void;
+  /** A service has lost an address. Another service may have it now. */
+  lost?(address: AddressKey): void;
   noLocalEndpoints?(family: IpFamily, counts: NoLocalEndpoints): void;
 }

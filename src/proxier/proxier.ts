@@ -125,6 +125,9 @@ export class Proxier implements ObjectSink {
         logTransfer(transfer);
         for (const observer of this.#observers) observer.transferred?.(transfer);
       },
+      onLost: (address) => {
+        for (const observer of this.#observers) observer.lost?.(address);
+      },
       trackRemovals: options.trackRemovals ?? false,
     });
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;

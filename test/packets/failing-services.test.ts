@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { EVENTUALLY_MS, eventually } from "../lab/eventually.ts";
+import type { Transport } from "../lab/agent.ts";
 import { type AddressPair, FAMILIES, type Family, PLAN } from "../lab/topology.ts";
 import { ask } from "../../src/daemon/control/client.js";
 import type { ServiceList, ServicePortStatus, StatusReport } from "../../src/observe/status-report.js";
@@ -43,31 +44,40 @@ const well: ServiceSpec = { name: "well", n: 8, endpoints: ["a", "r1"], ...tcp }
 /** Its endpoint is a program of the node itself. */
 const host: ServiceSpec = { name: "host", n: 9, endpoints: ["a"], ...tcp };
 
+const dns: ServiceSpec = { name: "dns", n: 10, endpoints: ["a"], protocols: ["udp"] };
+const hostDNS: ServiceSpec = { name: "host-dns", n: 11, endpoints: ["a"], protocols: ["udp"] };
+const farDNS: ServiceSpec = { name: "far-dns", n: 12, endpoints: ["r1"], protocols: ["udp"] };
+const quietDNS: ServiceSpec = { name: "quiet-dns", n: 13, endpoints: ["b"], protocols: ["udp"] };
+
 let cluster: Cluster;
 let socket: string;
 
 /** A service whose endpoints have this port. */
 function withPort(service: ServiceSpec, port: number): Manifest[] {
   const slices = FAMILIES.map((family) => {
-    const { name, endpoints } = service;
-    return sliceObject(cluster.lab, { name: `${name}-${family}`, service: name, family, endpoints, ...tcp, port });
+    const { name, endpoints, protocols } = service;
+    return sliceObject(cluster.lab, { name: `${name}-${family}`, service: name, family, endpoints, protocols, port });
   });
   return [serviceObject(service), ...slices];
 }
 
 function objects(webPort: number): Manifest[] {
-  const ofHost = withPort(host, WRONG_PORT).map((object) =>
-    object["kind"] === "Service"
-      ? object
-      : {
-          ...object,
-          endpoints: [{ addresses: [PLAN.node[object["addressType"] === "IPv4" ? "ip" : "ip6"]], nodeName: "node-1" }],
-        },
-  );
-  const others = [silent, empty, far, ranged, limited, well];
+  const ofHost = [host, hostDNS]
+    .flatMap((service) => withPort(service, WRONG_PORT))
+    .map((object) =>
+      object["kind"] === "Service"
+        ? object
+        : {
+            ...object,
+            endpoints: [
+              { addresses: [PLAN.node[object["addressType"] === "IPv4" ? "ip" : "ip6"]], nodeName: "node-1" },
+            ],
+          },
+    );
+  const others = [silent, empty, far, ranged, limited, well, quietDNS];
   return [
     ...withPort(web, webPort),
-    ...withPort(remote, WRONG_PORT),
+    ...[remote, dns, farDNS].flatMap((service) => withPort(service, WRONG_PORT)),
     ...ofHost,
     ...others.flatMap((service) => serviceObjects(cluster.lab, service)),
   ];
@@ -76,7 +86,7 @@ function objects(webPort: number): Manifest[] {
 beforeAll(async () => {
   cluster = await Cluster.create();
   socket = join(await cluster.temporaryDirectory(), "daemon.sock");
-  const drop = "table inet quiet { chain in { type filter hook input priority 0; meta l4proto tcp drop; }; }";
+  const drop = "table inet quiet { chain in { type filter hook input priority 0; meta l4proto { tcp, udp } drop; }; }";
   await cluster.lab.pod("b").namespace.mustRun(["nft", "-f", "-"], { input: drop });
   const args = await cluster.write(objects(WRONG_PORT));
   cluster.start(["run", ...args, "--control-socket", socket]).stderr?.resume();
@@ -101,10 +111,16 @@ interface Way {
   readonly to: Target;
 }
 
-async function connect(family: Family, { from = "client", to }: Way, count: number, timeoutMs?: number) {
+async function connect(
+  family: Family,
+  { from = "client", to }: Way,
+  count: number,
+  timeoutMs?: number,
+  protocol: Transport = "tcp",
+) {
   const { namespace, address } = cluster.source(from);
   const source: AddressPair = address ?? { ip: "0.0.0.0", ip6: "::" };
-  return answers(cluster, { to, family, protocol: "tcp", source, from: namespace, count, timeoutMs });
+  return answers(cluster, { to, family, protocol, source, from: namespace, count, timeoutMs });
 }
 
 /** Older kernels count nothing. */
@@ -136,6 +152,58 @@ describe.skipIf(!countsAdded).each(FAMILIES)("%s", (family) => {
       );
     },
   );
+
+  const udpWays: readonly (readonly [string, ServiceSpec, Way])[] = [
+    ["a client at the node port", dns, { to: nodePort(dns) }],
+    ["a pod at the ClusterIP", farDNS, { from: "b", to: clusterIP(farDNS) }],
+    ["the node at the ClusterIP", dns, { from: "node", to: clusterIP(dns) }],
+    ["a client, to a program of the node", hostDNS, { to: nodePort(hostDNS) }],
+    ["the node, to a program of its own", hostDNS, { from: "node", to: clusterIP(hostDNS) }],
+  ];
+  test.each(udpWays)(
+    "UDP, %s: datagrams that the endpoint refuses are counted, and are a problem",
+    async (_, service, way) => {
+      const before = (await portOf(service, family)).refusals?.endpoint ?? 0;
+      expect([...(await connect(family, way, 4, undefined, "udp")).keys()]).toEqual(["unreachable"]);
+      await eventually(async () => {
+        const { refusals, refusalAgesMs, endpoints } = await portOf(service, family);
+        expect(refusals).toEqual({ endpoint: before + 4 });
+        expect(refusalAgesMs?.endpoint).toBeLessThan(EVENTUALLY_MS);
+        expect(endpoints?.map(({ refused }) => refused)).toEqual([before + 4]);
+      });
+      const what = /:8081 refused at least \d+ datagrams, the last \S+ ago; no endpoint has answered any/;
+      await eventually(async () => expect((await problemsOf(service)).join("\n")).toMatch(what));
+    },
+  );
+
+  test("UDP: errors of a firewall before the endpoint are not the endpoint's", async () => {
+    const wall = "table inet wall { chain c { type filter hook forward priority 10; udp dport 8080 reject; }; }";
+    await cluster.node.mustRun(["nft", "-f", "-"], { input: wall });
+    await connect(family, { to: nodePort(quietDNS) }, 3, undefined, "udp");
+    await cluster.node.mustRun(["nft", "delete", "table", "inet", "wall"]);
+    await new Promise((resolve) => setTimeout(resolve, 1100));
+    expect((await portOf(quietDNS, family)).refusals).toBeUndefined();
+  });
+
+  test("UDP: datagrams without an answer are counted, and are no problem, because a program may not answer", async () => {
+    await connect(family, { from: "a", to: clusterIP(quietDNS) }, 3, 2000, "udp");
+    await eventually(async () => {
+      const { stdout } = await cluster.command(["services", "default/quiet-dns", "-o", "json", "--socket", socket]);
+      const port = (JSON.parse(stdout) as ServiceList).items.find((item) => item.family === family)!;
+      expect(port.endpoints?.[0]?.unanswered).toBeGreaterThanOrEqual(3);
+    });
+    expect(await problemsOf(quietDNS)).toEqual([]);
+  });
+
+  test("a refused connection of the node to itself is counted once, for the endpoint", async () => {
+    await cluster.node.mustRun(["nft", "flush", "set", family, "kube-proxy", "refusals"]);
+    expect(await connect(family, { from: "node", to: clusterIP(host) }, 2)).toEqual(new Map([["refused", 2]]));
+    const { stdout } = await cluster.node.run(["nft", "-j", "list", "set", family, "kube-proxy", "refusals"]);
+    const keys = [...stdout.matchAll(/"concat": (\[[^\]]*\])/g)].map(([, key]) => JSON.parse(key ?? "[]") as unknown[]);
+    expect(keys.map(([address, protocol, port]) => [address, protocol, port])).toEqual([
+      [PLAN.node[family], "tcp", WRONG_PORT],
+    ]);
+  });
 
   test("an endpoint that never answers is a problem", async () => {
     const probe = connect(family, { to: clusterIP(silent), from: "a" }, 3, 8000);
@@ -180,13 +248,18 @@ if (!countsAdded) {
 test("packets are refused even if no more addresses can be counted", async () => {
   for (const family of FAMILIES) {
     const { stdout } = await cluster.node.run(["nft", "-j", "list", "set", family, "kube-proxy", "refusals"]);
-    expect(stdout).toContain('"size": 65536');
+    expect(stdout).toContain('"size": 8192');
     const address = (i: number): string =>
       family === "ip" ? `10.1.${i >> 8}.${i & 255}` : `fd00:1::${i.toString(16)}`;
-    const elements = Array.from({ length: 65_536 }, (_, i) => `${address(i)} . tcp . 80 . 0x3 timeout 1h`);
-    await cluster.lab.node.mustRun(["nft", "-f", "-"], {
-      input: `flush set ${family} kube-proxy refusals\nadd element ${family} kube-proxy refusals { ${elements.join(", ")} }\n`,
-    });
+    const elements = Array.from(
+      { length: 8192 },
+      (_, i) => `${address(i)} . tcp . 80 . 0x3 counter packets 1 bytes 1 timeout 1h`,
+    );
+    const fill = (): Promise<unknown> =>
+      cluster.lab.node.mustRun(["nft", "-f", "-"], {
+        input: `flush set ${family} kube-proxy refusals\nadd element ${family} kube-proxy refusals { ${elements.join(", ")} }\n`,
+      });
+    await fill();
     for (const [to, expected] of [
       [loadBalancer(ranged), "timeout"],
       [nodePort(far), "timeout"],
@@ -196,11 +269,50 @@ test("packets are refused even if no more addresses can be counted", async () =>
       const [result] = (await connect(family, { to }, 2, 300)).keys();
       expect([to.name, result]).toEqual([to.name, expected]);
     }
+    const full = `too many ${family === "ip" ? "IPv4" : "IPv6"} addresses were refused connections to count all`;
+    await eventually(async () => {
+      await fill();
+      expect((await status()).problems.map(({ what }) => what).join("\n")).toContain(full);
+      expect((await portOf(well, family)).refusalsIncomplete).toBe(true);
+    });
     await cluster.lab.node.mustRun(["nft", "flush", "set", family, "kube-proxy", "refusals"]);
+    await eventually(async () => expect((await portOf(well, family)).refusalsIncomplete).toBeUndefined());
   }
 });
 
+test.skipIf(!countsAdded)("if no more addresses can be counted, old counts are deleted", async () => {
+  const elements = Array.from(
+    { length: 8192 },
+    (_, i) => `10.1.${i >> 8}.${i & 255} . tcp . 80 . 0x3 counter packets 1 bytes 1 timeout 1h expires 58m`,
+  );
+  await cluster.lab.node.mustRun(["nft", "-f", "-"], {
+    input: `flush set ip kube-proxy refusals\nadd element ip kube-proxy refusals { ${elements.join(", ")} }\n`,
+  });
+  await eventually(async () => {
+    await connect("ip", { to: clusterIP(empty) }, 1, 300);
+    expect((await portOf(empty, "ip")).refusals).toMatchObject({ "no-endpoint": expect.any(Number) as number });
+  });
+});
+
+test.skipIf(!countsAdded)("a service that gets an address of another one has none of its counts", async () => {
+  await connect("ip", { to: loadBalancer(ranged) }, 3, 300);
+  await eventually(async () => expect((await portOf(ranged, "ip")).refusals).toBeDefined());
+  const heir: ServiceSpec = { name: "heir", n: ranged.n, endpoints: [], ...tcp };
+  const isRanged = ({ kind, metadata }: Manifest): boolean =>
+    kind === "Service" && (metadata as { name: string }).name === "ranged";
+  await cluster.write([...objects(WRONG_PORT).filter((object) => !isRanged(object)), serviceObject(heir)]);
+  await eventually(async () => expect((await portOf(heir, "ip")).state).toBe("rejected"));
+  await eventually(async () => {
+    const { stdout } = await cluster.node.run(["nft", "list", "set", "ip", "kube-proxy", "refusals"]);
+    expect(stdout).not.toContain(loadBalancer(heir).address.ip);
+  });
+  expect((await portOf(heir, "ip")).refusals).toBeUndefined();
+  await cluster.write(objects(WRONG_PORT));
+});
+
 test.skipIf(!countsAdded)("the problem ends when the service has the right targetPort", async () => {
+  // Only ten services are named.
+  for (const family of FAMILIES) await cluster.node.mustRun(["nft", "flush", "set", family, "kube-proxy", "refusals"]);
   await connect("ip", { to: nodePort(web) }, 3);
   await eventually(async () => expect(await problemsOf(web)).not.toEqual([]));
   await cluster.write(objects(8080));

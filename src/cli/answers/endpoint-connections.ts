@@ -17,9 +17,15 @@ import { isLoopback } from "../../node/node-facts.js";
 import { readSysctl } from "../../node/packet-settings.js";
 import { CtStatus } from "../../netlink/constants.js";
 
-/** Both sides have sent packets, and neither has closed the connection. */
 /** An entry that was renewed more recently than this may still be answered, s. */
 const PATIENCE_S = 1;
+/** Settings with the timeouts of entries whose first packet is not answered, by state. UDP has no states. */
+const UNANSWERED = [
+  ["SYN_SENT", "tcp_timeout_syn_sent"],
+  ["COOKIE_WAIT", "sctp_timeout_cookie_wait"],
+  [undefined, "udp_timeout"],
+] as const;
+/** Both sides have sent packets, and neither has closed the connection. */
 const OPEN = new Set(["ESTABLISHED"]);
 const HALF_OPEN = new Set(["SYN_SENT", "SYN_RECV", "SYN_SENT2", "CLOSED", "COOKIE_WAIT", "COOKIE_ECHOED"]);
 /** States that limits no longer count (nf_conncount.c already_closed). */
@@ -111,8 +117,8 @@ interface Counts {
   readonly endpoints: Map<string, Count>;
   /** Connections that a limit counts, by the address's key. */
   readonly limited: Map<AddressKey, number>;
-  /** Timeout of a connection whose first packet is not answered. 0 if it is unknown. */
-  readonly synSentSeconds: number;
+  /** Timeouts of connections whose first packet is not answered, by state, s. */
+  readonly timeouts: ReadonlyMap<string | undefined, number>;
 }
 
 /** Returns undefined if connections are not tracked, or may not be read. */
@@ -123,8 +129,10 @@ async function countsBy(list: ServiceList, dumps: readonly Dump[]): Promise<Coun
   } catch {
     return undefined;
   }
-  const synSentSeconds = (await readSysctl("net.netfilter.nf_conntrack_tcp_timeout_syn_sent")) ?? 0;
-  const counts: Counts = { endpoints: new Map(), limited: new Map(), synSentSeconds };
+  const timeouts = new Map<string | undefined, number>();
+  for (const [state, name] of UNANSWERED)
+    timeouts.set(state, (await readSysctl(`net.netfilter.nf_conntrack_${name}`)) ?? 0);
+  const counts: Counts = { endpoints: new Map(), limited: new Map(), timeouts };
   const addresses = list.items.flatMap((item) => [...addressesOf(item.family, item)]);
   const vips = new Set(addresses.filter(({ address }) => address !== NODE_PORT).map(keyOf));
   try {
@@ -202,7 +210,7 @@ function* dumpsOf(item: ServicePortStatus): Generator<Dump> {
 function count(
   { original, reply, state, status, timeout }: ConntrackEntry,
   to: AddressKey,
-  { endpoints, limited, synSentSeconds }: Counts,
+  { endpoints, limited, timeouts }: Counts,
 ): void {
   // Limits do not apply to node ports on loopback addresses.
   const isCounted = (state === undefined || !CLOSED.has(state)) && !isLoopback(original.destination);
@@ -215,7 +223,7 @@ function count(
   const key = `${to} ${reply.source} ${reply.sourcePort ?? 0}`;
   const known = endpoints.get(key) ?? { open: 0, halfOpen: 0, unanswered: 0 };
   known[isOpen ? "open" : "halfOpen"]++;
-  const isWaiting = state === "SYN_SENT" && (status & CtStatus.seenReply) === 0;
-  if (isWaiting && timeout !== undefined && timeout < synSentSeconds - PATIENCE_S) known.unanswered++;
+  const isSilent = (status & CtStatus.seenReply) === 0 && timeout !== undefined;
+  if (isSilent && timeout < (timeouts.get(state) ?? 0) - PATIENCE_S) known.unanswered++;
   endpoints.set(key, known);
 }

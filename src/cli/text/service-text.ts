@@ -13,9 +13,11 @@ import { factLines, wrap } from "./terminal.js";
 
 const numberText = (value: number | undefined): string => (value === undefined ? "" : String(value));
 
-/** Formats a rate of new connections: "12/s", or "" if it is unknown. */
-export function rateText(perSecond: number | undefined): string {
-  return perSecond === undefined ? "" : `${perSecond.toFixed(perSecond > 0 && perSecond < 10 ? 1 : 0)}/s`;
+/** Formats a rate of new connections: "12/s", "12/s in the last 15s", or "" if it is unknown. */
+export function rateText(perSecond: number | undefined, ms?: number): string {
+  if (perSecond === undefined) return "";
+  const rate = `${perSecond.toFixed(perSecond > 0 && perSecond < 10 ? 1 : 0)}/s`;
+  return ms === undefined ? rate : `${rate} in the last ${durationText(ms)}`;
 }
 
 const SERVICE: Column<ServicePortStatus> = { title: "SERVICE", text: serviceText };
@@ -118,7 +120,7 @@ function endpointsOf(items: readonly ServicePortStatus[]): Endpoint[] {
 /** Describes each port: its state and the reason first, then its settings, then its endpoints. */
 export function describeLines(items: readonly ServicePortStatus[], options: TableOptions): string[] {
   const lines = items.flatMap((item) => {
-    const { port, protocol, family, state, reason, nodePort, connections, connectionsPerSecond: rate } = item;
+    const { port, protocol, family, state, reason, nodePort, connections, connectionsPerSecond: rate, rateMs } = item;
     const title = `${serviceText(item)} ${port}/${protocol} ${FAMILY_NAMES[family]}: ${state}`;
     const addresses = [...vipsOf(item), ...(nodePort === 0 ? [] : [`node port ${nodePort}`])];
     const { internalTrafficPolicy: internal, externalTrafficPolicy: external } = item;
@@ -131,7 +133,7 @@ export function describeLines(items: readonly ServicePortStatus[], options: Tabl
         ...annotationTexts(item),
         [
           "connections",
-          connections === undefined ? undefined : [connections, rateText(rate)].filter(String).join(", "),
+          connections === undefined ? undefined : [connections, rateText(rate, rateMs)].filter(String).join(", "),
         ],
         ["refused", refusalsText(item)],
         ["endpoints", `${item.ready} of ${item.total} ready`],
@@ -157,12 +159,15 @@ const REASONS: Readonly<Record<RefusalReason, string>> = {
   limits: "by limits",
 };
 
-/** Returns text such as "12 by endpoints, 3 dropped by source ranges". */
-function refusalsText({ refusals = {} }: ServicePortStatus): string | undefined {
+/** Returns text such as "12 by endpoints (the last 3s ago), 3 dropped by source ranges (the last 4m ago)". */
+function refusalsText(item: ServicePortStatus): string | undefined {
+  const { refusals = {}, refusalAgesMs = {}, refusalsIncomplete } = item;
   const parts = REFUSAL_REASONS.flatMap((reason) => {
-    const count = refusals[reason];
-    return count === undefined ? [] : [`${count} ${REASONS[reason]}`];
+    const [count, agoMs] = [refusals[reason], refusalAgesMs[reason]];
+    const last = agoMs === undefined ? "" : ` (the last ${durationText(agoMs)} ago)`;
+    return count === undefined ? [] : [`${count} ${REASONS[reason]}${last}`];
   });
+  if (refusalsIncomplete === true) parts.push("perhaps more: too many addresses were refused to count all");
   return parts.join(", ") || undefined;
 }
 

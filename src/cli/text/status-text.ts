@@ -20,6 +20,9 @@ import { factLines, wrap } from "./terminal.js";
 /** Singular and plural names of the elements of the kernel's maps. */
 const [ENTRY, ENTRIES] = ["VIP or node port", "VIPs and node ports"] as const;
 
+/** A repair this long ago, ms, says nothing about the number of repairs now. */
+const REPAIRS_MS = 600_000;
+
 export const EVENT_COLUMNS: readonly Column<StatusEvent>[] = [
   { title: "TIME", text: ({ at }) => new Date(at).toISOString() },
   { title: "TYPE", text: ({ type }) => type },
@@ -64,7 +67,8 @@ function daemonLines(report: StatusReport, now: number): string[] {
 
 function lastRepairText(repair: LastRepair, now: number): string {
   const text = repairText(repair, ` ${durationText(now - repair.at)} ago`);
-  return repair.times === 1 ? text : `${text}; ${repair.times} times in 10 minutes`;
+  const isOld = now - repair.at >= REPAIRS_MS;
+  return repair.times === 1 || isOld ? text : `${text}; ${repair.times} repairs in all in the 10 minutes before`;
 }
 
 function apiText(api: ApiStatus | undefined): string {

@@ -10,7 +10,8 @@ import type { ServiceModel } from "../../model/service-model.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
 import { CtStatus, IpProto } from "../../netlink/constants.js";
 import type { StatusProblem } from "../../observe/status-report.js";
-import type { Refusal } from "../../proxier/refusal-readings.js";
+import type { RefusalReadings } from "../../proxier/refusal-readings.js";
+import { SERVICE_PROTOCOL } from "../../base/protocols.js";
 
 /** Fewer failed connections may have a passing cause. */
 const LEAST_FAILED = 3;
@@ -23,7 +24,7 @@ const PATIENCE_S = 1;
 interface FailingOptions {
   readonly families: readonly IpFamily[];
   readonly model: Pick<ServiceModel, "services" | "eachView">;
-  readonly refusals: (family: IpFamily) => Promise<readonly Refusal[]>;
+  readonly refusals: Pick<RefusalReadings, "read" | "of">;
   /** Resolves to undefined if connections are not tracked. The caller of this function closes it. */
   readonly openConntrack: () => Promise<Pick<ConntrackTable, "dump" | "close"> | undefined>;
   /** Timeout of a connection whose first packet is not answered, s. */
@@ -38,12 +39,14 @@ interface Failed {
   unanswered: number;
 }
 
-const keyOf = (address: string, port: number): string => `${address} ${port}`;
+const keyOf = (address: string, port: number, protocol: string): string => `${address} ${port} ${protocol}`;
 
 /** Maximum share of time in which the table of connections is read: it may have a million entries. */
 const SHARE = 0.05;
 /** A shorter search is repeated for each request, ms. */
 const LONG_MS = 50;
+/** Maximum age of a result, ms, because it is told as the present state. */
+const OLD_MS = 30_000;
 
 /** Finds the services on request. Requests that come soon after a long search get its result. */
 export class FailingServices {
@@ -57,7 +60,8 @@ export class FailingServices {
   }
 
   /** Never rejects: if the kernel cannot be read, nothing is known. */
-  problems(): Promise<readonly StatusProblem[]> {
+  async problems(): Promise<readonly StatusProblem[]> {
+    await this.#options.refusals.read().catch(() => undefined);
     if (!this.#searching && performance.now() >= this.#nextAt) this.#found = this.#search();
     return this.#found;
   }
@@ -68,7 +72,7 @@ export class FailingServices {
     const found = await findFailing(this.#options);
     this.#searching = false;
     const took = performance.now() - began;
-    if (took > LONG_MS) this.#nextAt = began + took / SHARE;
+    if (took > LONG_MS) this.#nextAt = began + Math.min(took / SHARE, OLD_MS);
     return found;
   }
 }
@@ -101,11 +105,8 @@ async function ofFamily(
     failed.set(key, known);
     return known;
   };
-  for (const { reason, address, port, count, agoMs } of await options.refusals(family)) {
-    if (reason !== "endpoint") continue;
-    const endpoint = at(keyOf(address, port));
-    endpoint.refused += count;
-    endpoint.agoMs = Math.min(endpoint.agoMs, agoMs);
+  for (const { address, port, protocol, count, agoMs } of options.refusals.of(family).endpoints.values()) {
+    failed.set(keyOf(address, port, protocol), { refused: count, agoMs, unanswered: 0 });
   }
   await countUnanswered(family, options, table, (key) => void at(key).unanswered++);
   if (failed.size === 0) return [];
@@ -127,7 +128,8 @@ async function countUnanswered(
   const status = { value: CtStatus.dnat, mask: CtStatus.dnat | CtStatus.seenReply };
   await table.dump({ family, protocol: IpProto.tcp, status, state: "SYN_SENT" }, (entries) => {
     for (const { reply, timeout } of entries) {
-      if (timeout !== undefined && timeout < limit - PATIENCE_S) onEndpoint(keyOf(reply.source, reply.sourcePort));
+      if (timeout !== undefined && timeout < limit - PATIENCE_S)
+        onEndpoint(keyOf(reply.source, reply.sourcePort, "TCP"));
     }
   });
 }
@@ -149,8 +151,8 @@ async function suspectsOf(
   for (const service of model.services()) {
     for (const view of model.eachView(family, service)) {
       const list = view.clusterEndpoints.length > 0 ? view.clusterEndpoints : view.localEndpoints;
-      const endpoints = Array.from(list, ({ address, port }) => keyOf(address, port));
-      if (view.protocol === "TCP" && numberOf(sumOf(endpoints, failed)) >= LEAST_FAILED) {
+      const endpoints = Array.from(list, ({ address, port }) => keyOf(address, port, view.protocol));
+      if (numberOf(sumOf(endpoints, failed)) >= LEAST_FAILED) {
         suspects.push({ view, endpoints });
       }
     }
@@ -159,21 +161,25 @@ async function suspectsOf(
   return suspects;
 }
 
-/** Returns the endpoints that have accepted a connection which conntrack still knows. */
+/** Returns the endpoints that have accepted a connection, or answered a datagram, which conntrack still knows. */
 async function acceptingAmong(
   family: IpFamily,
   table: Pick<ConntrackTable, "dump">,
   suspects: readonly Suspect[],
 ): Promise<ReadonlySet<string>> {
   const accepting = new Set<string>();
-  const addresses = [...new Set(suspects.flatMap(({ endpoints }) => endpoints.map((key) => key.split(" ")[0])))];
-  const status = { value: CtStatus.dnat | CtStatus.assured, mask: CtStatus.dnat | CtStatus.assured };
-  // For many addresses, one pass over the table is cheaper.
-  const filters = addresses.length > MOST_ADDRESSES ? [{}] : addresses.length === 0 ? [] : [{ addresses }];
-  for (const filter of filters) {
-    await table.dump({ family, protocol: IpProto.tcp, status, ...filter }, (entries) => {
-      for (const { reply } of entries) accepting.add(keyOf(reply.source, reply.sourcePort));
-    });
+  for (const [protocol, number] of Object.entries(SERVICE_PROTOCOL)) {
+    const ofProtocol = suspects.filter(({ view }) => view.protocol === protocol);
+    const addresses = [...new Set(ofProtocol.flatMap(({ endpoints }) => endpoints.map((key) => key.split(" ")[0])))];
+    const answered = CtStatus.dnat | (protocol === "UDP" ? CtStatus.seenReply : CtStatus.assured);
+    const status = { value: answered, mask: answered };
+    // For many addresses, one pass over the table is cheaper.
+    const filters = addresses.length > MOST_ADDRESSES ? [{}] : addresses.length === 0 ? [] : [{ addresses }];
+    for (const filter of filters) {
+      await table.dump({ family, protocol: number, status, ...filter }, (entries) => {
+        for (const { reply } of entries) accepting.add(keyOf(reply.source, reply.sourcePort, protocol));
+      });
+    }
   }
   return accepting;
 }
@@ -206,12 +212,14 @@ function problemOf(
       return withPort(address, Number(own));
     });
   const names = guilty.slice(0, NAMED).join(", ") + (guilty.length > NAMED ? ` and ${guilty.length - NAMED} more` : "");
+  // The kernels of endpoints limit the rate of their ICMP errors.
+  const many = protocol === "UDP" ? `at least ${counted(refused, "datagram")}` : counted(refused, "connection");
   const did = [
-    ...(refused === 0 ? [] : [`refused ${counted(refused, "connection")}, the last ${durationText(agoMs)} ago`]),
+    ...(refused === 0 ? [] : [`refused ${many}, the last ${durationText(agoMs)} ago`]),
     ...(unanswered === 0 ? [] : [`did not answer ${counted(unanswered, "connection")}`]),
   ];
   const name = `${service}${portName === "" ? "" : `:${portName}`} (${port}/${protocol} ${FAMILY_NAMES[family]})`;
-  const what = `${name}: ${names} ${did.join(", and ")}; no endpoint has an open connection`;
+  const what = `${name}: ${names} ${did.join(", and ")}; no endpoint has ${protocol === "UDP" ? "answered any" : "an open connection"}`;
   const remedy =
     refused > 0
       ? "compare targetPort with the port on which the pods listen"

@@ -40,8 +40,7 @@ interface ServiceConnections {
   refusalsOf?(family: IpFamily, view: ServicePortView): PortRefusals | undefined;
 }
 
-export interface PortRefusals {
-  readonly byReason: NonNullable<ServicePortStatus["refusals"]>;
+export interface PortRefusals extends Pick<ServicePortStatus, "refusals" | "refusalAgesMs" | "refusalsIncomplete"> {
   readonly byEndpoint: ReadonlyMap<string, number>;
 }
 
@@ -185,7 +184,10 @@ function* portsOf(
         connections: connections?.[0],
         ...annotationStatus(family, view, asked),
         connectionsPerSecond: rateOf(connections, counted.intervalMs()),
-        refusals: refusals?.byReason,
+        rateMs: counted.intervalMs(),
+        refusals: refusals?.refusals,
+        refusalAgesMs: refusals?.refusalAgesMs,
+        refusalsIncomplete: refusals?.refusalsIncomplete,
         ...stateOf(family, view, counts, states, reasons),
         endpoints: withEndpoints
           ? endpointsOf(view, candidates, asked?.drainSeconds ?? 0, ofEndpoints(view), refusals?.byEndpoint)

@@ -5,8 +5,8 @@ import type { ServiceModel } from "../../model/service-model.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ConnectionSource } from "../../observe/connection-metrics.js";
 import { ConnectionReadings, type CountingFamily } from "../../proxier/connection-readings.js";
-import type { Refusal } from "../../proxier/refusal-readings.js";
-import { ServiceRefusals } from "./service-refusals.js";
+import type { RefusalReadings } from "../../proxier/refusal-readings.js";
+import { refusalsOf } from "./service-refusals.js";
 import type { ServiceCounters } from "../../ruleset/service-counters.js";
 import type { Clock } from "../../table/table-exports.js";
 import type { Sources } from "../../tools/explain/packet-report.js";
@@ -37,8 +37,7 @@ interface ServiceBoardOptions {
   readonly states: ServiceStates;
   readonly clock: Clock;
   readonly counters: ServiceCounters;
-  /** Reads the kernel's counts of refused connections. Default: none are counted. */
-  readonly readRefusals?: (family: IpFamily) => Promise<readonly Refusal[]>;
+  readonly refusals: RefusalReadings;
 }
 
 /** The list of services for a viewer that follows it. */
@@ -64,15 +63,14 @@ export class ServiceBoard implements ConnectionSource {
 
   constructor(options: ServiceBoardOptions) {
     this.#options = options;
-    const { families, proxier, states, clock, readRefusals = () => Promise.resolve([]) } = options;
-    this.#readings = new ConnectionReadings(proxier.families, clock, readRefusals);
-    const refusals = new ServiceRefusals(this.#readings, proxier.model);
+    const { families, proxier, states, clock } = options;
+    this.#readings = new ConnectionReadings(proxier.families, clock, options.refusals);
     this.#listing = {
       ...{ model: proxier.model, families, states },
       counted: {
         connections: (family, service) => this.#readings.connections(family, service),
         intervalMs: () => this.#readings.intervalMs,
-        refusalsOf: (family, view) => refusals.of(family, view),
+        refusalsOf: (family, view) => refusalsOf(options.refusals.of(family), family, view),
       },
     };
   }

@@ -8,6 +8,8 @@ import { StatusBoard, type StatusBoardOptions } from "../../../../src/daemon/ans
 import type { EventList, ServiceList } from "../../../../src/observe/status-report.js";
 import { statusLines } from "../../../../src/cli/text/status-text.js";
 import type { Clock } from "../../../../src/table/table-exports.js";
+import { RefusalReadings } from "../../../../src/proxier/refusal-readings.js";
+import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import { newModel, service, slice } from "../../model/objects.js";
 import { WRITTEN } from "../../proxier/support/sync-report.ts";
 import { countTurns } from "../../../support/counted-turns.ts";
@@ -40,7 +42,8 @@ function setUp(
   };
   const proxier = { model, families: [] };
   const clock: Clock = { now: () => now };
-  const services = new ServiceBoard({ families: ["ip"], proxier, states: board, clock, counters: "off" });
+  const refusals = new RefusalReadings({ kernel: new FakeKernel(), families: ["ip"], model });
+  const services = new ServiceBoard({ families: ["ip"], proxier, states: board, clock, counters: "off", refusals });
   const ask = (...path: readonly string[]): Promise<unknown> | undefined => services.route(["services", ...path]);
   /** Returns the answer over the socket. */
   const told = async (...path: readonly string[]): Promise<unknown> => {
@@ -425,8 +428,9 @@ test("lost events are a problem for a minute, and repaired changes are counted",
   for (let times = 0; times < 3; times++) board.repaired({ ...change, changes: ["chain services deleted"] });
   setNow(69_000);
   expect(statusLines(await board.status(), 69_000).join("\n")).toMatch(
-    /last repair +another process changed the IPv4 table 59s ago: chain services deleted; repaired in 7ms; 3 times in 10 minutes$/m,
+    /last repair +another process changed the IPv4 table 59s ago: chain services deleted; repaired in 7ms; 3 repairs in all in the 10 minutes before$/m,
   );
+  expect(statusLines(await board.status(), 10_000 + 600_000).join("\n")).toMatch(/10m ago: .*; repaired in 7ms$/m);
   expect((await board.status()).problems.map(({ what }) => what)).toEqual([
     expect.stringMatching(/^events were lost 59s ago/) as string,
   ]);
