@@ -259,6 +259,8 @@ test("packets are refused even if no more addresses can be counted", async () =>
       cluster.lab.node.mustRun(["nft", "-f", "-"], {
         input: `flush set ${family} kube-proxy refusals\nadd element ${family} kube-proxy refusals { ${elements.join(", ")} }\n`,
       });
+    // The first connection is within the limit.
+    await connect(family, { to: nodePort(limited) }, 1, 2000);
     await fill();
     for (const [to, expected] of [
       [loadBalancer(ranged), "timeout"],
