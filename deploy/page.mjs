@@ -10,7 +10,7 @@ import { rolldown } from "rolldown";
 
 const source = path.resolve(import.meta.dirname, "../src/daemon/page");
 
-/** Writes the page to a file, and creates the file's directory. */
+/** Writes the page to a file, and creates the file's directory. Returns the paths of the modules in it. */
 export async function writePage(target) {
   const bundle = await rolldown({
     input: path.join(source, "browser", "page.tsx"),
@@ -20,7 +20,7 @@ export async function writePage(target) {
     },
   });
   const { output } = await bundle.generate({ format: "iife", minify: true });
-  const [{ code }] = output;
+  const [{ code, moduleIds }] = output;
   if (/<\/script|<!--/i.test(code)) throw new Error("the page's script contains text that would end its element");
   const style = readFileSync(path.join(source, "page.css"), "utf8");
   const parts = { style: `<style>${style}</style>`, script: `<script>${code}</script>` };
@@ -30,6 +30,7 @@ export async function writePage(target) {
   );
   mkdirSync(path.dirname(target), { recursive: true });
   writeFileSync(target, document);
+  return moduleIds;
 }
 
 if (import.meta.main) {

@@ -3,7 +3,7 @@
  *
  *   node deploy/image/bundle.mjs DIRECTORY
  *
- * Writes dist/, package.json and licenses.txt to DIRECTORY. snapshot.mjs makes the startup snapshot from
+ * Writes dist/, package.json, licenses.txt and sbom.spdx.json to DIRECTORY. snapshot.mjs makes the startup snapshot from
  * dist/chunks/daemon.cjs. For example, the program uses only 2 of the 65 MB of @kubernetes/client-node. Names are kept,
  * so that stack traces and profiles are readable; line numbers are those of the bundle.
  */
@@ -13,6 +13,7 @@ import path from "node:path";
 import { rolldown } from "rolldown";
 import { programCommit } from "../../dist/cli/version.js";
 import { writePage } from "../page.mjs";
+import { SEPARATOR, spdxDocument, spdxPackage } from "./notices.mjs";
 import { AFTER_START } from "./snapshot.mjs";
 
 const root = path.resolve(import.meta.dirname, "../..");
@@ -59,24 +60,20 @@ const forSnapshot = {
   },
 };
 
-/**
- * Returns the folder of the package that a module belongs to, from "node_modules/" on. Returns undefined for our own
- * modules.
- */
-function packageOf(module) {
-  return /^.*\/(node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(module)?.[1];
+/** Returns the folder of the package that a module belongs to. Returns undefined for our own modules. */
+function folderOf(module) {
+  // The bundler's own helpers.
+  if (module.startsWith("\0rolldown/")) return path.join(root, "node_modules/rolldown");
+  return /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(module)?.[0];
 }
 
-/** Collects the packages' licenses, which must be distributed with them. */
-function licensesOf(packages) {
-  return packages
-    .map((folder) => {
-      const { name, version, license } = JSON.parse(readFileSync(path.join(root, folder, "package.json"), "utf8"));
-      const file = readdirSync(path.join(root, folder)).find((entry) => /^(licen[cs]e|copying)/i.test(entry));
-      const text = file === undefined ? "" : `\n${readFileSync(path.join(root, folder, file), "utf8")}`;
-      return `${name} ${version}: ${license}\n${text}`;
-    })
-    .join(`\n${"-".repeat(80)}\n`);
+/** Describes a package, with the licences that must be distributed with it. */
+function describe(folder) {
+  const { name, version, license } = JSON.parse(readFileSync(path.join(folder, "package.json"), "utf8"));
+  const files = readdirSync(folder).filter((entry) => /^(licen[cs]e|copying|notice)/i.test(entry));
+  const texts = files.map((file) => `\n${readFileSync(path.join(folder, file), "utf8")}`);
+  const purl = `pkg:npm/${name.replace("@", "%40")}@${version}`;
+  return { name, version, license, purl, entry: `${name} ${version}: ${license}\n${texts.join("")}` };
 }
 
 const [target] = process.argv.slice(2);
@@ -111,15 +108,20 @@ if (/[^.\w]import\(/.test(code)) throw new Error("an import() is left, which a p
 const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
 writeFileSync(path.join(target, "dist", "chunks", "daemon.cjs"), code.replace(/[^\0-\xff]/g, escaped));
 
-await writePage(path.join(target, "dist", "chunks", "page.html"));
+const pageModules = await writePage(path.join(target, "dist", "chunks", "page.html"));
 
-const modules = output.flatMap((chunk) => (chunk.type === "chunk" ? chunk.moduleIds : []));
-const folders = modules.flatMap((module) => packageOf(module) ?? []);
-const packages = [...new Set(folders)].sort();
-writeFileSync(path.join(target, "licenses.txt"), licensesOf(packages));
+const chunks = [...output, ...generated.output].flatMap((chunk) => (chunk.type === "chunk" ? chunk.moduleIds : []));
+const folders = [...chunks, ...pageModules].flatMap((module) => folderOf(module) ?? []);
+// The addon is compiled with the headers of this package.
+folders.push(path.join(root, "node_modules/node-addon-api"));
+const packages = [...new Set(folders)].sort((a, b) => (a < b ? -1 : 1)).map(describe);
+writeFileSync(path.join(target, "licenses.txt"), packages.map(({ entry }) => entry).join(SEPARATOR));
 
 const manifest = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
 // The commit that --version prints. JSON omits it if it is undefined.
 const gitHead = process.env.REVISION || (await programCommit());
-writeFileSync(path.join(target, "package.json"), `${JSON.stringify({ ...manifest, gitHead }, undefined, 2)}\n`);
+const writeJson = (name, content) =>
+  writeFileSync(path.join(target, name), `${JSON.stringify(content, undefined, 2)}\n`);
+writeJson("package.json", { ...manifest, gitHead });
+writeJson("sbom.spdx.json", spdxDocument(manifest, gitHead, packages.map(spdxPackage)));
 if (existsSync(path.join(root, "LICENSE"))) cpSync(path.join(root, "LICENSE"), path.join(target, "LICENSE"));

@@ -94,6 +94,7 @@ async function makeNodeImage(image: string): Promise<void> {
     const local = path.join(context, "local");
     const node = path.join(checkout, "node_modules", `node-linux-${process.arch}`);
     cpSync(path.join(node, "bin/node"), path.join(local, "bin/node"));
+    cpSync(path.join(node, "LICENSE"), path.join(local, "LICENSE"));
     cpSync(path.join(node, "include/node"), path.join(local, "include/node"), { recursive: true });
     const modules = path.join(local, "lib/node_modules");
     mkdirSync(modules, { recursive: true });
@@ -148,7 +149,8 @@ function basesInRegistries(): Readonly<Record<string, string>> {
 /** Makes the stand-ins, unless they exist. */
 async function standIns(): Promise<Readonly<Record<string, string>>> {
   mkdirSync(cache, { recursive: true });
-  const node = `localhost/${globalArguments().get("NODE_IMAGE")?.split("@")[0]}`;
+  // Raise the number when the stand-in changes, because caches keep it.
+  const node = `localhost/${globalArguments().get("NODE_IMAGE")?.split("@")[0]}-2`;
   const base = "localhost/nft-proxier-base:1";
   if (!has(node)) await makeNodeImage(node);
   if (!has(base)) await makeStaticImage(base);
@@ -192,7 +194,8 @@ export async function buildImage(options: {
   removeBuilt();
   const inRegistries = bases === "registries";
   const images = inRegistries ? basesInRegistries() : await standIns();
-  const values = Object.entries({ ...images, REVISION: revision }).map(
+  const seconds = mustRun("git", ["show", "--no-patch", "--format=%ct", revision], { cwd: from }).trim();
+  const values = Object.entries({ ...images, REVISION: revision, SOURCE_DATE_EPOCH: seconds }).map(
     ([name, value]) => `--build-arg=${name}=${value}`,
   );
   const pull = inRegistries ? "--pull=always" : "--pull=never";

@@ -36,7 +36,7 @@ import {
   withArchive,
   withFiles,
 } from "./image.ts";
-import { debianComponents, nodeComponent, sbom } from "./sbom.ts";
+import { debianComponents, imageComponents, npmComponent, sbom } from "./sbom.ts";
 import { hasUnreleased, missingSection, setVersion, wrongVersions } from "./version.ts";
 
 const HELP = `Builds the files of a release in build/release/, and publishes it with --push.
@@ -192,27 +192,29 @@ async function makeImage(platform: Platform, commit: string): Promise<void> {
 
 /** Describes the files of the release that exist. */
 function makeSbom(): void {
-  const node = /^ARG NODE_VERSION=(.*)$/m.exec(read("deploy/Dockerfile"))?.[1] ?? "";
   const components = readdirSync(directory)
     .toSorted()
     .flatMap((name) => {
       if (name.endsWith(".oci.tar") && whyNoBuildah() === undefined) {
-        const ofImage = withArchive(inRelease(name), (image) =>
-          withFiles(image, (files) => debianComponents(path.join(files, "var/lib/dpkg/status.d"), name)),
+        return withArchive(inRelease(name), (image) =>
+          withFiles(image, (files) => imageComponents(path.join(files, "opt/nft-proxier/sbom.spdx.json"), name)),
         );
-        return [nodeComponent(node, name), ...ofImage];
       }
       if (!name.endsWith(".tgz")) return [];
       const unpacked = mkdtempSync(path.join(tmpdir(), "nft-proxier-sbom-"));
       try {
         mustRun("tar", ["-xzf", inRelease(name), "-C", unpacked]);
         const found = globSync("package/{,prebuilds/*/}status.d", { cwd: unpacked }).toSorted();
-        return found.flatMap((status) => debianComponents(path.join(unpacked, status), name));
+        const bundled = globSync("package/node_modules/{*,@*/*}/package.json", { cwd: unpacked }).toSorted();
+        return [
+          ...found.flatMap((status) => debianComponents(path.join(unpacked, status), name)),
+          ...bundled.map((manifest) => npmComponent(path.join(unpacked, manifest), name)),
+        ];
       } finally {
         rmSync(unpacked, { recursive: true });
       }
     });
-  writeFileSync(inRelease(`nft-proxier-${version}.cdx.json`), sbom(root, components));
+  writeFileSync(inRelease(`nft-proxier-${version}.cdx.json`), sbom(version, components));
 }
 
 function writeSums(): void {

@@ -1,7 +1,7 @@
-/** The SBOM of a release in CycloneDX: npm's own list of the program's npm packages, with Node and Debian's packages added. */
+/** The SBOM of a release in CycloneDX: the packages in each of its files. */
+import { randomUUID } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
-import { mustRun } from "../../test/lab/debian.ts";
 
 interface Component {
   readonly type: "library" | "application";
@@ -11,6 +11,7 @@ interface Component {
   readonly purl: string;
   /** CPE, with which scanners find Node's vulnerabilities. */
   readonly cpe?: string;
+  readonly licenses?: readonly { readonly expression: string }[];
   readonly properties: readonly { readonly name: string; readonly value: string }[];
 }
 
@@ -33,36 +34,60 @@ export function debianComponents(directory: string, file: string): readonly Comp
   return names.toSorted().map((name) => debianComponent(readFileSync(path.join(directory, name), "utf8"), file));
 }
 
-export function nodeComponent(version: string, file: string): Component {
-  const purl = `pkg:generic/node@${version}`;
-  const cpe = `cpe:2.3:a:nodejs:node.js:${version}:*:*:*:*:*:*:*`;
-  return {
-    type: "application",
-    name: "node",
-    version,
-    "bom-ref": `${purl}#${file}`,
-    purl,
-    cpe,
-    properties: within(file),
-  };
+/** The parts of deploy/image/notices.mjs' document that the release needs. */
+interface Spdx {
+  readonly packages: readonly {
+    readonly name: string;
+    readonly versionInfo: string;
+    readonly licenseDeclared: string;
+    readonly externalRefs: readonly { readonly referenceType: string; readonly referenceLocator: string }[];
+  }[];
 }
 
-/** Returns the document. The npm packages are those of package-lock.json that the program needs. */
-export function sbom(root: string, components: readonly Component[]): string {
-  const words = [
-    "--sbom-format=cyclonedx",
-    "--sbom-type=application",
-    "--package-lock-only",
-    "--omit=dev",
-    "--omit=optional",
-  ];
-  const document = JSON.parse(mustRun("npm", ["sbom", ...words], { cwd: root })) as {
-    components: unknown[];
-    metadata: { component: { name: string } };
+/** The packages in an image, without the program itself. */
+export function imageComponents(spdxFile: string, file: string): readonly Component[] {
+  const [, ...packages] = (JSON.parse(readFileSync(spdxFile, "utf8")) as Spdx).packages;
+  return packages.map(({ name, versionInfo, licenseDeclared, externalRefs }) => {
+    const reference = (type: string): string | undefined =>
+      externalRefs.find(({ referenceType }) => referenceType === type)?.referenceLocator;
+    const cpe = reference("cpe23Type");
+    const purl = reference("purl") ?? "";
+    return {
+      type: name === "node" ? "application" : "library",
+      name,
+      version: versionInfo,
+      "bom-ref": `${purl}#${file}`,
+      purl,
+      ...(cpe === undefined ? {} : { cpe }),
+      ...(licenseDeclared === "NOASSERTION" ? {} : { licenses: [{ expression: licenseDeclared }] }),
+      properties: within(file),
+    };
+  });
+}
+
+/** An npm package that a file of the release bundles. */
+export function npmComponent(manifest: string, file: string): Component {
+  const { name, version, license } = JSON.parse(readFileSync(manifest, "utf8")) as Record<string, string>;
+  const purl = `pkg:npm/${name.replace("@", "%40")}@${version}`;
+  const licenses = [{ expression: license }];
+  return { type: "library", name, version, "bom-ref": `${purl}#${file}`, purl, licenses, properties: within(file) };
+}
+
+/** Returns the document. */
+export function sbom(version: string, components: readonly Component[]): string {
+  const purl = `pkg:npm/nft-proxier@${version}`;
+  const document = {
+    $schema: "http://cyclonedx.org/schema/bom-1.5.schema.json",
+    bomFormat: "CycloneDX",
+    specVersion: "1.5",
+    serialNumber: `urn:uuid:${randomUUID()}`,
+    version: 1,
+    metadata: {
+      timestamp: new Date().toISOString(),
+      component: { type: "application", name: "nft-proxier", version, "bom-ref": purl, purl },
+    },
+    // A file can contain the same package twice: for glibc and for musl.
+    components: [...new Map(components.map((component) => [component["bom-ref"], component])).values()],
   };
-  // npm writes the name of the directory.
-  document.metadata.component.name = "nft-proxier";
-  // A file can contain the same package twice: for glibc and for musl.
-  document.components.push(...new Map(components.map((component) => [component["bom-ref"], component])).values());
   return `${JSON.stringify(document, undefined, 2)}\n`;
 }

@@ -19,6 +19,7 @@ import {
   type ServiceSpec,
 } from "../packets/support/objects.ts";
 import { checkRow, type Row } from "../packets/support/rows.ts";
+import { missingNotices } from "../support/notices.ts";
 import { directory, type Report, reportFile } from "./build.ts";
 import { Container, type Pod } from "./container.ts";
 
@@ -139,6 +140,10 @@ describe.skipIf(report.skipped !== undefined)("the image", () => {
     expect(ofOurs.filter((name) => !expected.includes(name))).toEqual([]);
   });
 
+  test("has the notices of everything in it", () => {
+    expect(missingNotices(pod.root)).toEqual([]);
+  });
+
   test("has the base image's certificates", () => {
     const certificates = readFileSync(path.join(pod.root, "etc/ssl/certs/ca-certificates.crt"), "utf8");
     expect(certificates).toContain("BEGIN CERTIFICATE");
@@ -211,6 +216,8 @@ describe.skipIf(report.skipped !== undefined)("the image", () => {
       [
         "`licenses.txt`",
         "var",
+        "usr/share/doc",
+        "usr/share/common-licenses",
         "opt/nft-proxier/licenses.txt",
         "opt/nft-proxier/sbom.spdx.json",
         "opt/nft-proxier/LICENSE",

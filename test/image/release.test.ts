@@ -85,6 +85,7 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
       expect(purls).toEqual(
         expect.arrayContaining([
           expect.stringMatching(/^pkg:npm\/%40kubernetes\/client-node@/),
+          expect.stringMatching(/^pkg:npm\/preact@/),
           expect.stringMatching(/^pkg:generic\/node@24/),
           expect.stringMatching(/^pkg:deb\/debian\/libc6@/),
           expect.stringContaining(`pkg:deb/debian/libnftnl11@${encodeURIComponent(installed)}?arch=`),
@@ -162,14 +163,15 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
     /** Stands for the result of `npm run release -- --only image` on a machine of the architecture. */
     function imageFrom(architecture: string, revision: string): void {
       const context = path.join(directory, "tiny");
-      mkdirSync(path.join(context, "var/lib/dpkg/status.d"), { recursive: true });
-      writeFileSync(
-        path.join(context, "var/lib/dpkg/status.d/libc6"),
-        `Package: libc6\nVersion: 1:2+b~1\nArchitecture: ${architecture}\n`,
-      );
+      const ofProgram = path.join(context, "opt/nft-proxier");
+      mkdirSync(ofProgram, { recursive: true });
+      const purl = `pkg:deb/debian/libc6@1%3A2%2Bb~1?arch=${architecture}&distro=debian-12`;
+      const externalRefs = [{ referenceType: "purl", referenceLocator: purl }];
+      const libc = { name: "libc6", versionInfo: "1:2+b~1", licenseDeclared: "NOASSERTION", externalRefs };
+      writeFileSync(path.join(ofProgram, "sbom.spdx.json"), JSON.stringify({ packages: [{}, libc] }));
       writeFileSync(
         path.join(context, "Dockerfile"),
-        `FROM scratch\nLABEL org.opencontainers.image.revision=${revision}\nCOPY var /var\n`,
+        `FROM scratch\nLABEL org.opencontainers.image.revision=${revision}\nCOPY opt /opt\n`,
       );
       buildah("bud", "-q", `--platform=linux/${architecture}`, "-t", "nft-proxier-release", context);
       buildah(
