@@ -182,7 +182,7 @@ export function whyNoBases(platform: Platform): string | undefined {
   return undefined;
 }
 
-/** Builds the committed files of a directory. The image gets the name `tag` in our storage. */
+/** Builds the committed files of a directory. The image gets the name `tag` in our storage, and its files get the commit's time. */
 export async function buildImage(options: {
   readonly from: string;
   readonly revision: string;
@@ -199,7 +199,7 @@ export async function buildImage(options: {
     ([name, value]) => `--build-arg=${name}=${value}`,
   );
   const pull = inRegistries ? "--pull=always" : "--pull=never";
-  const words = ["bud", "--isolation=chroot", pull, `--platform=${platform}`, ...values];
+  const words = ["bud", "--isolation=chroot", pull, `--timestamp=${seconds}`, `--platform=${platform}`, ...values];
   const args = ["-f", "deploy/Dockerfile", "-t", tag, "."];
   await logged(`Dockerfile ${platform}`, "buildah", [...STORAGE, ...words, ...args], from);
 }

@@ -1,10 +1,12 @@
 /** deploy/image/: the files that the image's build generates from the program, and how its base images are pinned. */
 import { spawn, spawnSync } from "node:child_process";
 import {
+  closeSync,
   cpSync,
   globSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -150,6 +152,48 @@ describe("bundle.mjs", () => {
       sbom: [],
       licenses: [],
     });
+  });
+});
+
+/** Prints the hash of a string as V8 keeps it in the heap, and a random number. Its only argument is the file that gets its output. */
+const PROBE = `
+globalThis.names = Object.fromEntries(Array.from({ length: 1000 }, (_, i) => ["name" + i, i]));
+Math.random();
+require("v8").startupSnapshot.setDeserializeMainFunction(() => {
+  const fs = process.getBuiltinModule("fs");
+  process.getBuiltinModule("v8").setFlagsFromString("--allow-natives-syntax");
+  globalThis.shown = Object.keys(names)[7];
+  new (process.getBuiltinModule("vm").Script)("%DebugPrint(shown)").runInThisContext();
+  const [, address] = /DebugPrint: (0x[0-9a-f]+): \\[String\\]/.exec(fs.readFileSync(process.argv[2], "utf8"));
+  const hash = Buffer.alloc(4);
+  // A tagged pointer; the hash follows the pointer to the map.
+  fs.readSync(fs.openSync("/proc/self/mem"), hash, 0, 4, BigInt(address) - 1n + 8n);
+  console.log("\\n" + JSON.stringify({ hash: hash.toString("hex"), random: Math.random() }));
+});`;
+
+describe("snapshot.mjs", () => {
+  test("makes nearly the same snapshot twice, but each process has a hash seed and random numbers of its own", () => {
+    const target = join(directory, "seeds");
+    const blob = join(target, "daemon.blob");
+    const made = [1, 2].map(() => {
+      mkdirSync(join(target, "dist/chunks"), { recursive: true });
+      writeFileSync(join(target, "dist/chunks/daemon.cjs"), PROBE);
+      run(join(ROOT, "deploy/image/snapshot.mjs"), [target]);
+      return readFileSync(blob);
+    });
+    expect(made[0]).toHaveLength(made[1].length);
+    expect(made[0].filter((byte, at) => byte !== made[1][at]).length).toBeLessThan(100);
+    const printed = [1, 2].map((time) => {
+      const file = join(target, `output-${time}`);
+      const fd = openSync(file, "w");
+      const words = ["--no-warnings", "--snapshot-blob", blob, "probe", file];
+      expect(spawnSync(process.execPath, words, { stdio: ["ignore", fd, "inherit"] }).status).toBe(0);
+      closeSync(fd);
+      return JSON.parse(readFileSync(file, "utf8").trimEnd().split("\n").at(-1) ?? "") as object;
+    });
+    const [first, second] = printed.map((one) => Object.entries(one).map(([name, value]) => `${name}: ${value}`));
+    expect(first).toEqual([expect.stringMatching(/^hash: (?!0{8})\w{8}$/), expect.stringMatching(/^random: 0\.\d+/)]);
+    expect(first.filter((line) => second.includes(line))).toEqual([]);
   });
 });
 
