@@ -50,8 +50,11 @@ function growBy(factor: 1 | 2 | 16): void {
   setFlagsFromString(`--semi-space-growth-factor=${factor}`);
 }
 
-/** Keeps the size of the young generation. For work that does not return to the event loop, such as loading modules. */
-function holdYoungGeneration(): void {
+/**
+ * Keeps the size of the young generation. For work that does not return to the event loop, such as loading modules, and
+ * for commands that handle many objects, but keep none: the memory would grow to 100 MB for garbage.
+ */
+export function holdYoungGeneration(): void {
   growBy(1);
 }
 

@@ -24,6 +24,7 @@ import { KernelError } from "../../../netlink/errors.js";
 import { NftKernel } from "../../../netlink/nft-kernel.js";
 import type { IpFamily } from "../../../base/ip.js";
 import { createLogger, type LogLevel } from "../../../base/logger.js";
+import { holdYoungGeneration } from "../../../base/runtime.js";
 import { TABLE_NAME } from "../../../ruleset/names.js";
 import { UserError, writeError } from "../../stdio.js";
 import { interfaceAddresses } from "../../setup.js";
@@ -62,6 +63,7 @@ async function inSession(
   run: (session: Session) => Promise<number>,
   needsServices = options.service !== undefined,
 ): Promise<number> {
+  holdYoungGeneration();
   const log = await createLogger(options.logLevel);
   const services = await ServiceSnapshot.load(options, await interfaceAddresses(), log, needsServices);
   const wanted = options.service === undefined ? undefined : services?.find(options.service);
