@@ -108,7 +108,7 @@ export class RefusalReadings implements ProxierObserver {
       const isLost = lost.has(of) || lost.has(keyOf(refusal));
       if (refusal.reason === "endpoint") endpoints.set(keyOf(refusal), refusal);
       else if (isLost || (isFull && refusal.agoMs > OLD_MS)) deleted.push(key);
-      else addresses.set(of, [...(addresses.get(of) ?? []), refusal]);
+      else if (!addresses.get(of)?.push(refusal)) addresses.set(of, [refusal]);
       if (slice.spent) await slice.yield();
     }
     if (deleted.length > 0) {
