@@ -35,6 +35,17 @@ function started<const Spec extends SetSpec>(spec: Spec, { hook = true, ...optio
   return { table, set };
 }
 
+test("with keep, a map does not take over values of another type", async () => {
+  const map = { set: "banned", key: ["ipv4_addr"], keep: true } as const;
+  const first = started({ ...map, data: ["mark"] });
+  first.set.put("192.0.2.1", 7);
+  await first.table.apply();
+  const { table, set } = started({ ...map, data: ["ipv4_addr"] });
+  await table.apply();
+  expect([set.size, set.keys()]).toEqual([0, []]);
+  expect(await nft("list map inet bans banned")).not.toContain("192.0.2.1");
+});
+
 describe("with keep, elements stay when the program starts again", () => {
   test("and keep their remaining times", async () => {
     const first = started(BANNED);

@@ -92,6 +92,15 @@ describe("Invalidations", () => {
     expect(believed(scope)).toBe(false);
   });
 
+  it("stay if events were lost during a read that saw the change before them", () => {
+    read(5);
+    invalidations.begin();
+    invalidations.add(foreign(7, "a"));
+    invalidations.add({ cause: "lost events", reason: "lost" });
+    invalidations.settled(7);
+    expect(invalidations.any).toBe(true);
+  });
+
   it("count generations across the overflow of 32 bits", () => {
     expect(isLater(1, 0xffffffff)).toBe(true);
     expect(isLater(0xffffffff, 1)).toBe(false);
