@@ -1,4 +1,5 @@
 /** Decides to which endpoints a service port sends connections. Pure. */
+import type { Protocol } from "../base/protocols.js";
 import { type EndpointList, NO_ENDPOINTS } from "../objects/endpoint-list.js";
 import { type Hints, NO_HINTS, READY, SERVING, TERMINATING } from "../objects/endpoint-state.js";
 import type { EndpointColumns } from "../objects/records.js";
@@ -73,15 +74,21 @@ export function takesTraffic(state: number): boolean {
   return (state & (READY | SERVING)) !== 0;
 }
 
-/** Whether each endpoint terminates and is in none of the lists for new connections. Returns undefined if none is. */
+/**
+ * Whether each endpoint drains: it is in none of the lists for new connections, and terminates, or may not continue its connections of UDP and SCTP.
+ * Returns undefined if none does.
+ */
 export function drainingAmong(
   { endpoints, states }: EndpointColumns,
   { clusterEndpoints, localEndpoints }: EndpointLists,
+  protocol: Protocol,
 ): readonly boolean[] | undefined {
-  if (!states.some((state) => (state & TERMINATING) !== 0)) return undefined;
+  // A connection of TCP stays until the endpoint is removed, so there is nothing to keep while the endpoint is only not ready.
+  const drains = (state: number) => (state & TERMINATING) !== 0 || (protocol !== "TCP" && !takesTraffic(state));
+  if (!states.some(drains)) return undefined;
   const drawn = new Set<number | string>();
   for (const list of [clusterEndpoints, localEndpoints]) for (let i = 0; i < list.length; i++) drawn.add(list.id(i));
-  const draining = states.map((state, i) => (state & TERMINATING) !== 0 && !drawn.has(endpoints.id(i)));
+  const draining = states.map((state, i) => drains(state) && !drawn.has(endpoints.id(i)));
   return draining.includes(true) ? draining : undefined;
 }
 

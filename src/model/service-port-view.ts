@@ -95,9 +95,9 @@ export interface ServiceTarget {
   readonly resetRemovedEndpoints: boolean;
   /** All endpoints in slices, in any state. */
   readonly endpoints: readonly Endpoint[];
-  /** How long connections to a terminating endpoint are kept. 0: until it is gone. */
+  /** How long connections to a draining endpoint are kept. 0: until it is gone. */
   readonly drainSeconds: number;
-  /** Whether each endpoint terminates and gets no new connections, because it is in no list. Undefined if none does, or if not requested. */
+  /** Whether each endpoint drains (`drainingAmong`). Undefined if none does, or if not requested. */
   readonly draining: readonly boolean[] | undefined;
   /** Whether each endpoint takes traffic, because it is ready or serving, terminating or not. */
   readonly serving: readonly boolean[];

@@ -152,7 +152,8 @@ export function targetIn(served: ServedService, port: ServicePortRecord): Servic
     resetRemovedEndpoints: resets(record, port),
     endpoints: [...candidates.endpoints],
     drainSeconds,
-    draining: drainSeconds === 0 ? undefined : drainingAmong(candidates, listsOf(record, held, candidates, node)),
+    draining:
+      drainSeconds === 0 ? undefined : drainingAmong(candidates, listsOf(record, held, candidates, node), protocol),
     // Ready counts even if serving does not (publishNotReadyAddresses), because new connections are sent there.
     serving: candidates.states.map(takesTraffic),
   };

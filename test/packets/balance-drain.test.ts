@@ -149,9 +149,15 @@ describe("TCP", () => {
   });
 });
 
-test.each(someOf([true, false], 2))(
-  "flows of UDP and SCTP are kept for the drain time, and then removed; serving: %s",
-  (serving) =>
+const DRAINING: readonly (readonly [string, EndpointSpec])[] = [
+  ["terminates and serves", terminating(true)],
+  ["terminates and does not serve", terminating(false)],
+  ["is not ready", { pod: "a", ready: false, serving: false }],
+];
+
+test.each(someOf(DRAINING, 3))(
+  "flows of UDP and SCTP to an endpoint that %s are kept for the drain time, and then removed",
+  (_, endpoint) =>
     inTime(async (seconds) => {
       const put = async (endpoints: ServiceSpec["endpoints"]): Promise<void> => {
         await tracked.apply(serviceObjects(cluster.lab, spec(endpoints, seconds)));
@@ -167,7 +173,7 @@ test.each(someOf([true, false], 2))(
       const before = await flows();
       expect(before).toBe(ways.length * 4);
       const began = performance.now();
-      await put([terminating(serving), "r1"]);
+      await put([endpoint, "r1"]);
       await until(began + seconds * 400);
       const kept = await flows();
       if (performance.now() > began + seconds * 1000) return false;

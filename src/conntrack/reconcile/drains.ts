@@ -1,8 +1,8 @@
 /**
  * Implements the annotation nft-proxier.dev/drain-seconds. Connections to a terminating endpoint are kept for that
- * time, even if the endpoint does not say that it is serving. After it, the endpoint counts as gone. Slices do not say
- * when an endpoint began to terminate, so the time starts when this process first sees it draining. A restart of the
- * process therefore starts the time again.
+ * time, even if the endpoint does not say that it is serving. The same applies to connections of UDP and SCTP to any endpoint
+ * that is no longer serving. After the time, the endpoint counts as gone. Slices do not say when an endpoint began to drain, so
+ * the time starts when this process first sees it draining. A restart of the process therefore starts the time again.
  *
  * This class sits between the model and the code that asks the model about connections: each answer of `targets`
  * records which endpoints drain.

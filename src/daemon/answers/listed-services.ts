@@ -285,7 +285,7 @@ function endpointsOf(
 ): EndpointStatus[] {
   const { endpoints, states, hints, details } = candidates;
   const [cluster, local] = [sharesIn(view.clusterEndpoints, view), sharesIn(view.localEndpoints, view)];
-  const draining = drainSeconds === 0 ? undefined : drainingAmong(candidates, view);
+  const draining = drainSeconds === 0 ? undefined : drainingAmong(candidates, view, view.protocol);
   const pods = details?.all(endpoints.length);
   return Array.from(endpoints, ({ address, port, local: isLocal }, i) => {
     const key = `${address} ${port}`;

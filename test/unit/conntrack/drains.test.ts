@@ -14,10 +14,11 @@ afterEach(() => {
 const READY = { ready: true };
 const TERMINATING = { ready: false, serving: true, terminating: true };
 const DEAF = { ready: false, serving: false, terminating: true };
+const NOT_READY = { ready: false, serving: false };
 
-function setUp(annotations: Record<string, string> = { "nft-proxier.dev/drain-seconds": "30" }) {
+function setUp(annotations: Record<string, string> = { "nft-proxier.dev/drain-seconds": "30" }, protocol = "TCP") {
   const { model, problems } = newModel({ trackRemovals: true });
-  model.upsertService(service("web", {}, { metadata: { annotations } }));
+  model.upsertService(service("web", { ports: [{ port: 80, protocol }] }, { metadata: { annotations } }));
   const over: GoneEndpoint[][] = [];
   const drains = new Drains({
     model,
@@ -27,7 +28,7 @@ function setUp(annotations: Record<string, string> = { "nft-proxier.dev/drain-se
   const source = drains.source();
   const endpoints = (...conditions: object[]): void => {
     const list = conditions.map((each, i) => ({ addresses: [`10.1.0.${i + 1}`], conditions: each }));
-    model.upsertSlice(slice("web-1", "web", list));
+    model.upsertSlice(slice("web-1", "web", list, { ports: [{ port: 8080, protocol }] }));
   };
   /** "1+": serves, for connections; "1-": does not. */
   const seen = (): string =>
@@ -50,6 +51,25 @@ it("keeps connections for the drain time, whether or not the endpoint still serv
   ]);
   expect(seen()).toBe("1+");
 });
+
+it.each([
+  ["UDP", "1+ 2+", "1+"],
+  ["SCTP", "1+ 2+", "1+"],
+  ["TCP", "1+ 2-", "1+ 2-"],
+])(
+  "keeps connections of %s to an endpoint that is no longer ready, unless they stay anyway",
+  (protocol, kept, later) => {
+    const { endpoints, seen, over } = setUp(undefined, protocol);
+    endpoints(READY, READY);
+    seen();
+    endpoints(READY, NOT_READY);
+    expect(seen()).toBe(kept);
+    vi.advanceTimersByTime(30_000);
+    expect([seen(), over.length]).toEqual([later, protocol === "TCP" ? 0 : 1]);
+    endpoints(READY, READY);
+    expect(seen()).toBe("1+ 2+");
+  },
+);
 
 it("has a time for each endpoint", () => {
   const { endpoints, seen, over } = setUp();
