@@ -178,7 +178,13 @@ function postroutingRules(bit: number): Rule[] {
     // A packet translated by an endpoint's number still has it as priority. An untranslated packet brought its priority with
     // it.
     rule({ match: "priority", mask: numbers, value: number }, isTranslated, resetPriority),
-    rule({ match: "mark", mask: value, value: 0, negate: true }, { action: "xor-mark", value }, masquerade),
+    // Other programs may use the bit in marks of their own, such as WireGuard's on packets of the tunnel.
+    rule(
+      { match: "mark", mask: value, value: 0, negate: true },
+      isTranslated,
+      { action: "xor-mark", value },
+      masquerade,
+    ),
     rule(
       isTranslated,
       { match: "in-set", key: ["saddr", "daddr", "l4proto", "dport"], set: SetName.hairpin },

@@ -9,9 +9,11 @@ import {
   externals,
   type Manifest,
   nodeObject,
+  POD_PORT,
   serviceCIDRObject,
   serviceObjects,
   type ServiceSpec,
+  target,
 } from "./support/objects.ts";
 import { checkRow, type Row, rowTests } from "./support/rows.ts";
 import { longDescribe } from "../support/long.ts";
@@ -191,6 +193,20 @@ describe("another masquerade bit", () => {
     expect(packets("marked")).toBeGreaterThan(0);
     expect(packets("left")).toBe(0);
     expect(packets("other")).toBeGreaterThan(0);
+  });
+
+  test("connections that no rule of ours translated keep their source, whatever mark another program gives them", async () => {
+    const { node, pod } = { node: cluster.lab.node, pod: cluster.lab.pod("r1") };
+    // WireGuard gives such a mark to the packets of its tunnel, by an option of its socket.
+    const marking = (hook: string): string =>
+      `chain ${hook} { type filter hook ${hook} priority 0; meta mark set meta mark | 0x100000; }`;
+    await node.mustRun(["nft", "-f", "-"], {
+      input: `table inet tunnel { ${marking("output")} ${marking("forward")} }`,
+    });
+    const to = target("pod r1", pod.address, POD_PORT);
+    const wrong = await checkRow(cluster, { rule: "", from: ["node", "b"], to, expect: { pods: ["r1"], masq: false } });
+    await node.mustRun(["nft", "delete", "table", "inet", "tunnel"]);
+    expect(wrong).toEqual([]);
   });
 
   test("every address of a service still works", async () => {

@@ -366,7 +366,7 @@ describe("other programs", () => {
     const { code, findings } = await runPreflight();
     expect(code).toBe(1);
     expect(saying(findings, "problem")).toEqual([
-      "rules of table inet cni set bit 14 of the packet mark (0x4000) (chain marks, from forward), so nft-proxier would masquerade the packets that they mark",
+      "rules of table inet cni set bit 14 of the packet mark (0x4000) (chain marks, from forward), so nft-proxier would masquerade the service connections that they mark",
       "rules of table ip other overwrite bit 14 of the packet mark (0x4000) (chain forward), so packets to services that pass these rules are not masqueraded",
     ]);
     await nft("flush chain ip other forward");

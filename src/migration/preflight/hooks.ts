@@ -290,7 +290,7 @@ function notrackSaid({ ref, chain, base, notrack }: ForeignChain): Said[] {
   ];
 }
 
-/** Packets with the bit are masqueraded at postrouting, whichever program has set it. */
+/** Translated connections whose packets have the bit are masqueraded at postrouting, whichever program has set it. */
 function markSaid({ ref, chain: from, base, marks }: ForeignChain, bit: number): Said[] {
   const value = (1 << bit) >>> 0;
   const chainsThat = (does: (use: MarkUse) => number): string[] => [
@@ -311,7 +311,7 @@ function markSaid({ ref, chain: from, base, marks }: ForeignChain, bit: number):
   if (sets.length > 0) {
     said.push(
       problem(
-        `${where} set ${name} (${about(sets)}), so nft-proxier would masquerade the packets that they mark`,
+        `${where} set ${name} (${about(sets)}), so nft-proxier would masquerade the service connections that they mark`,
         another,
       ),
     );
