@@ -254,3 +254,40 @@ test("each start logs the active rules once, even if there was nothing to write"
     expect(await lateEnd("SIGTERM", started, patience(30_000))).toBeUndefined();
   }
 });
+
+test("a credentials plugin that hangs ends with the program, even if the program ends at once", async () => {
+  const [plugin, pids] = [join(directory, "plugin"), join(directory, "pids")];
+  await writeFile(plugin, `#!/bin/sh\nsleep 1000 &\necho $$ $! >${pids}\nwait\n`, { mode: 0o755 });
+  const kubeconfig = {
+    "current-context": "c",
+    contexts: [{ name: "c", context: { cluster: "k", user: "u" } }],
+    clusters: [{ name: "k", cluster: { server: "http://127.0.0.1:9" } }],
+    users: [
+      {
+        name: "u",
+        user: { exec: { apiVersion: "client.authentication.k8s.io/v1", command: plugin, interactiveMode: "Never" } },
+      },
+    ],
+  };
+  await writeFile(join(directory, "kubeconfig"), JSON.stringify({ apiVersion: "v1", kind: "Config", ...kubeconfig }));
+  const args = ["--kubeconfig", join(directory, "kubeconfig"), "--hostname-override", "n1", "--oom-score-adj", "0"];
+  const daemon = namespace.spawn([process.execPath, MAIN, ...args], { stdio: "ignore" });
+  const started = (): number[] =>
+    existsSync(pids) ? readFileSync(pids, "latin1").split(/\s+/).filter(Boolean).map(Number) : [];
+  await expect.poll(started, { timeout: EVENTUALLY_MS }).toHaveLength(2);
+  try {
+    // The second signal ends the program before it has closed anything.
+    daemon.kill("SIGTERM");
+    daemon.kill("SIGINT");
+    await once(daemon, "exit");
+    const isAlive = (pid: number): boolean => existsSync(`/proc/${pid}`) && !isZombie(pid);
+    await expect.poll(() => started().filter(isAlive)).toEqual([]);
+  } finally {
+    for (const pid of started()) if (existsSync(`/proc/${pid}`)) process.kill(pid, "SIGKILL");
+  }
+});
+
+/** An orphan that ended stays until the namespace's init waits for it. */
+function isZombie(pid: number): boolean {
+  return / Z /.test(readFileSync(`/proc/${pid}/stat`, "latin1"));
+}

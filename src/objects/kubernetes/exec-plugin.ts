@@ -81,12 +81,15 @@ export class ExecPlugin {
     // The plugin gets its own process group, so that its child processes are killed with it.
     const child = spawn(command, args, { env, detached: true, stdio: ["ignore", "pipe", "pipe"] });
     this.#child = child;
-    const stdout = collect(child.stdout, MAX_STDOUT_BYTES, () => killGroup(child));
+    // The process may end before anything calls `close`: after two signals, or if the end takes too long.
+    const kill = (): void => killGroup(child);
+    process.once("exit", kill);
+    const stdout = collect(child.stdout, MAX_STDOUT_BYTES, kill);
     const stderr = collect(child.stderr, MAX_STDERR_BYTES);
     let timedOut = false;
     const timer = setTimeout(() => {
       timedOut = true;
-      killGroup(child);
+      kill();
     }, timeLimitMs);
     try {
       const end = await ended(child);
@@ -99,6 +102,7 @@ export class ExecPlugin {
       throw isSpawnFailure(error) ? notStarted(settings, error) : error;
     } finally {
       clearTimeout(timer);
+      process.off("exit", kill);
       this.#child = undefined;
     }
   }
