@@ -1,7 +1,6 @@
 /** Every kind of action: its expressions, the same that nft generates, and its text. */
 import {
   ByteorderOp,
-  DATA_VERDICT,
   DynsetOp,
   IpProto,
   NatFlag,
@@ -66,7 +65,7 @@ import {
   type SetSpec,
 } from "./rule.js";
 import { LOG_FLAGS, LOG_LEVELS } from "./vocabulary.js";
-import { dataFields, typeIdOf } from "./schema.js";
+import { dataFields } from "./schema.js";
 import { flagsOf, toBytes } from "./values.js";
 
 type Of<K extends Action["action"]> = Extract<Action, { action: K }>;
@@ -249,8 +248,7 @@ function lookUpOrMake(
   }
   const fields = types.map((type, index) => ({ type, width: widths[index] }));
   const rows = map.map(([from, to]) => ({ key: from, data: packed(fields, to), text: rowText(fields, to) }));
-  const dataType = typeIdOf(types.map((type) => FIELD_TYPES[type].id));
-  return inlineLookup(context, key, rows, "map ", { dreg: 1 }, { dataType, dataLen: rows[0].data.length });
+  return inlineLookup(context, key, rows, "map ", { dreg: 1 }, { fields });
 }
 
 /** Applies the verdict that a named map, or one that comes with the rule, holds. */
@@ -262,7 +260,7 @@ function verdictMap({ key, map }: Of<"vmap">, context: LowerContext): Lowered {
   }
   const verdicts = map.map(([, verdict]) => verdict as Verdict);
   const rows = map.map(([row], index) => ({ key: row, data: hostU32(index), text: verdictText(verdicts[index]) }));
-  return inlineLookup(context, key, rows, "vmap ", { dreg: VERDICT_REGISTER }, { dataType: DATA_VERDICT, verdicts });
+  return inlineLookup(context, key, rows, "vmap ", { dreg: VERDICT_REGISTER }, { verdicts });
 }
 
 /** mark = (mark & ~mask) | value, or another source. */

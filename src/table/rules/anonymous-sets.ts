@@ -1,9 +1,12 @@
 /** Sets and maps that live and die with their rule: nft's `{ … }`. */
 import { numberToBytes, type Range } from "../../base/ip-ranges.js";
-import { SetFlag } from "../../netlink/constants.js";
-import type { ElementBatch, SetInfo } from "../../netlink/kernel.js";
-import { FIELD_TYPES, type ValueType } from "./field-types.js";
+import { DATA_VERDICT, SetFlag } from "../../netlink/constants.js";
+import type { ElementBatch, SetInfo, Verdict } from "../../netlink/kernel.js";
+import { FIELD_TYPES } from "./field-types.js";
 import { rangeElements, startsAndEnds } from "./intervals.js";
+import { typeIdOf } from "./schema.js";
+import { anonymousUserdata, type KeyField } from "./set-userdata.js";
+import type { TypedField } from "./values.js";
 
 /** An anonymous set that comes with a rule. The rule's `lookup` refers to it by `setId`, which is its index + 1. */
 export interface AnonymousSet {
@@ -15,8 +18,9 @@ export interface AnonymousSet {
 /** The name that nft and the kernel use for a set that lives and dies with its rule. */
 export const ANONYMOUS_NAME = "__set%d";
 
-/** A set of ranges, in network byte order. If all are single values, it is not an interval set. */
-export function anonymousSet(ranges: readonly Range[], type: ValueType, keyLen: number): AnonymousSet {
+/** A set of ranges of one field, in network byte order. If all are single values, it is not an interval set. */
+export function anonymousSet(ranges: readonly Range[], field: KeyField): AnonymousSet {
+  const keyLen = field.loaded.length;
   const single = ranges.every((range) => range.from === range.to);
   const elements = single
     ? batch(
@@ -24,57 +28,61 @@ export function anonymousSet(ranges: readonly Range[], type: ValueType, keyLen: 
         ranges.map((range) => numberToBytes(range.from, keyLen)),
       )
     : rangeElements(ranges, keyLen);
-  return anonymous(SetFlag.constant | (single ? 0 : SetFlag.interval), FIELD_TYPES[type].id, elements);
+  return anonymous(single ? 0 : SetFlag.interval, [field], elements);
 }
 
 interface AnonymousRows {
-  readonly keyType: number;
+  readonly key: readonly KeyField[];
   readonly keyLen: number;
-  /** Bytes of each field of the key. */
-  readonly fieldLens: readonly number[];
   /** Key, the end of its range in an interval set, data. */
   readonly rows: readonly Uint8Array[];
   readonly isInterval?: boolean;
-  readonly map?: (Pick<SetInfo, "dataType" | "dataLen"> & { readonly verdicts?: ElementBatch["verdicts"] }) | undefined;
+  readonly data?: MapData;
 }
 
+/** The data of a map: values of fields, or verdicts. */
+export type MapData = { readonly fields: readonly TypedField[] } | { readonly verdicts: readonly Verdict[] };
+
 /** A set of packed keys, or a map of packed keys and data. */
-export function anonymousRows({
-  keyType,
-  keyLen,
-  fieldLens,
-  rows,
-  isInterval = false,
-  map,
-}: AnonymousRows): AnonymousSet {
-  const { verdicts, ...data } = map ?? {};
-  const dataLen = map === undefined ? 0 : (data.dataLen ?? 4);
-  const isConcat = fieldLens.length > 1;
-  const plain = { ...batch(keyLen, rows), dataLen, ...(verdicts === undefined ? {} : { verdicts }) };
+export function anonymousRows({ key, keyLen, rows, isInterval = false, data }: AnonymousRows): AnonymousSet {
+  const verdicts = data !== undefined && "verdicts" in data ? { verdicts: data.verdicts } : {};
+  const dataLen = rows[0].length - keyLen * (isInterval ? 2 : 1);
+  const isConcat = key.length > 1;
+  const plain = { ...batch(keyLen, rows), dataLen, ...verdicts };
   const elements = !isInterval
     ? plain
     : isConcat
       ? { ...plain, keyEnd: true }
       : startsAndEnds({ ...plain, keyLen: keyLen * 2 }, -1).batch;
   const flags =
-    SetFlag.constant |
-    (map === undefined ? 0 : SetFlag.map) |
+    (data === undefined ? 0 : SetFlag.map) |
     (isInterval ? SetFlag.interval : 0) |
     (isInterval && isConcat ? SetFlag.concat : 0);
-  const set = anonymous(flags, keyType, elements, data);
-  return isInterval && isConcat ? { ...set, info: { ...set.info, fieldLens } } : set;
+  return anonymous(flags, key, elements, data);
 }
 
 function batch(keyLen: number, rows: readonly Uint8Array[]): ElementBatch {
   return { count: rows.length, keyLen, dataLen: 0, bytes: Uint8Array.from(Buffer.concat(rows)) };
 }
 
-function anonymous(
-  flags: number,
-  keyType: number,
-  elements: ElementBatch,
-  data?: Pick<SetInfo, "dataType" | "dataLen">,
-): AnonymousSet {
-  const { keyLen, count: size } = elements;
-  return { info: { set: ANONYMOUS_NAME, flags: SetFlag.anonymous | flags, keyType, keyLen, size, ...data }, elements };
+/** Numbers that are generated for a set of the rule are integers to nft. */
+const typeOf = (fields: readonly TypedField[]): number =>
+  typeIdOf(fields.map(({ type }) => FIELD_TYPES[type === "index" ? "integer" : type].id));
+
+function anonymous(flags: number, key: readonly KeyField[], elements: ElementBatch, data?: MapData): AnonymousSet {
+  const { keyLen, count: size, dataLen } = elements;
+  const values = data !== undefined && "fields" in data ? data.fields : undefined;
+  const isInterval = (flags & SetFlag.interval) !== 0;
+  const info: SetInfo = {
+    set: ANONYMOUS_NAME,
+    flags: SetFlag.anonymous | SetFlag.constant | flags,
+    keyType: typeOf(key),
+    keyLen,
+    size,
+    ...((flags & SetFlag.concat) !== 0 && { fieldLens: key.map(({ width }) => width.length) }),
+    ...(values !== undefined && { dataType: typeOf(values), dataLen }),
+    ...(data !== undefined && values === undefined && { dataType: DATA_VERDICT }),
+    userdata: anonymousUserdata(key, isInterval, values ?? (data && [])),
+  };
+  return { info, elements };
 }

@@ -8,6 +8,7 @@ import type { Expr, Family } from "../../netlink/kernel.js";
 import { anonymousSet, ANONYMOUS_NAME } from "./anonymous-sets.js";
 import { bytesOfValue } from "./field-types.js";
 import { type FieldEntry, FIELDS, load, protocolOfField } from "./packet-fields.js";
+import { keyFieldOf } from "./set-userdata.js";
 import { lookup, type LowerContext, type PacketFacts, type Piece } from "./lowered.js";
 
 type Network = "ip" | "ip6" | "arp";
@@ -194,17 +195,22 @@ export function requireField(context: LowerContext, name: string, { source, mess
   if (network === undefined) return;
   if (network !== "any") requireNetwork(context, network, "transport");
   requireL4proto(context, numberOfTransport(protocol));
-  if (messages !== undefined) requireMessages(context, messages);
+  if (messages !== undefined) requireMessages(context, `${protocol} type` as "icmp type", messages);
 }
 
-function requireMessages({ facts, pieces, anonymous }: LowerContext, messages: readonly number[]): void {
+function requireMessages(
+  { facts, pieces, anonymous }: LowerContext,
+  name: "icmp type",
+  messages: readonly number[],
+): void {
   if (facts.messages?.every((type) => messages.includes(type)) === true) return;
   if (facts.messages !== undefined) throw new RangeError("the rule's ICMP types have no such field");
   facts.messages = messages;
   const type = { type: "payload", base: PayloadBase.transport, offset: 0, len: 1, dreg: 1 } as const;
   if (messages.length === 1) return void pieces.push(comparison(type, messages));
   const values = messages.map((message) => ({ from: BigInt(message), to: BigInt(message) }));
-  pieces.push({ exprs: [type, lookup(ANONYMOUS_NAME, false, anonymous.push(anonymousSet(values, "icmp_type", 1)))] });
+  const set = anonymousSet(values, keyFieldOf(name, FIELDS[name]));
+  pieces.push({ exprs: [type, lookup(ANONYMOUS_NAME, false, anonymous.push(set))] });
 }
 
 /** Notes what a comparison with one value tells. Throws RangeError if it contradicts what is known. */

@@ -1,12 +1,12 @@
 /** Look-ups in sets and maps that come with the rule: nft's `tcp dport { … }`, `map { … }` and `vmap { … }`. */
 import type { Range } from "../../base/ip-ranges.js";
-import type { ElementBatch, Expr, SetInfo } from "../../netlink/kernel.js";
-import { anonymousRows, ANONYMOUS_NAME } from "./anonymous-sets.js";
-import { bytesOfValue, FIELD_TYPES } from "./field-types.js";
+import type { Expr } from "../../netlink/kernel.js";
+import { anonymousRows, ANONYMOUS_NAME, type MapData } from "./anonymous-sets.js";
+import { bytesOfValue } from "./field-types.js";
 import { loadKey, type LoadedKey, loadOrdered, maskOf } from "./keys.js";
 import { lowered, type Lowered, type LowerContext, masked } from "./lowered.js";
 import type { Field } from "./rule.js";
-import { padded, typeIdOf } from "./schema.js";
+import { padded } from "./schema.js";
 import { numeric, rangesOf, textOfRange, toBytes, type TypedField } from "./values.js";
 
 /** One element: the values or ranges of its key, and the data of a map. */
@@ -17,10 +17,6 @@ export interface InlineRow {
   readonly text?: string;
 }
 
-interface InlineMap extends Pick<SetInfo, "dataType" | "dataLen"> {
-  readonly verdicts?: ElementBatch["verdicts"];
-}
-
 /** @param how nft's words between the key and the rows. */
 export function inlineLookup(
   context: LowerContext,
@@ -28,7 +24,7 @@ export function inlineLookup(
   rows: readonly InlineRow[],
   how: string,
   flags: Pick<Extract<Expr, { type: "lookup" }>, "dreg" | "flags">,
-  map?: InlineMap,
+  data?: MapData,
 ): Lowered {
   const key = loadKey(context, fields, "the set");
   const [first] = key.operands;
@@ -48,14 +44,13 @@ export function inlineLookup(
   };
   const keys = ranges.map((row) => [pack(row, "from"), ...(isInterval ? [pack(row, "to")] : [])]);
   const set = anonymousRows({
-    keyType: typeIdOf(key.operands.map(({ type }) => FIELD_TYPES[type].id)),
+    key: key.operands,
     keyLen: keys[0][0].length,
-    fieldLens: key.operands.map(({ width }) => width.length),
     rows: keys.map((parts, index) =>
       Uint8Array.from([...parts.flatMap((part) => [...part]), ...(rows[index].data ?? [])]),
     ),
     isInterval,
-    map,
+    data,
   });
   const texts = rows.map(({ text }, index) => {
     const own = key.operands.map((one, at) => textOfRange(one, ranges[index][at])).join(" . ");

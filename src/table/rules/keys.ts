@@ -4,23 +4,20 @@ import type { Expr } from "../../netlink/kernel.js";
 import { registerWord } from "../../netlink/normalize.js";
 import { numberToBytes } from "../../base/ip-ranges.js";
 import { knownVersion, requireField, versionOf } from "./dependencies.js";
-import { FIELD_TYPES, type FieldType, hex, type ValueType, type Width } from "./field-types.js";
-import { type FieldEntry, fibField, FIELDS, SHORT_FIELDS, type Loaded, load, widthOfField } from "./packet-fields.js";
+import { FIELD_TYPES, type FieldType, hex, type Width } from "./field-types.js";
+import { type FieldEntry, fibField, FIELDS, SHORT_FIELDS, load } from "./packet-fields.js";
 import { hostU32, lowered, type LowerContext, type Lowered } from "./lowered.js";
 import type { Field, GeneratedField } from "./rule.js";
 import { padded } from "./schema.js";
+import { expression, type KeyField, keyFieldOf } from "./set-userdata.js";
 
 /** A field in a rule. */
-export interface Operand {
-  readonly type: ValueType;
-  readonly width: Width;
+export interface Operand extends KeyField {
   readonly text: string;
   /** The name in the table of fields. Absent for generated values. */
   readonly name?: keyof typeof FIELDS;
   /** Whether it has whole bytes of a header. */
   readonly isHeader: boolean;
-  /** Bytes that the kernel loads, and the place of the value in them. */
-  readonly loaded: Omit<Loaded, "expr">;
   /** `room`: the first word for the fields that are hashed, counted from the register. */
   load(dreg: number, room?: number): readonly Expr[];
 }
@@ -78,13 +75,12 @@ function namedOperand(name: keyof typeof FIELDS): Operand {
 }
 
 function operandOf(text: string, entry: FieldEntry): Operand {
-  const { expr, ...loaded } = load(entry, 1);
+  const { expr } = load(entry, 1);
+  const field = keyFieldOf(text, entry);
   return {
-    type: entry.type,
-    width: widthOfField(entry),
+    ...field,
     text,
-    isHeader: expr.type === "payload" && !loaded.isPartial,
-    loaded,
+    isHeader: expr.type === "payload" && !field.loaded.isPartial,
     load: (dreg) => [dreg === 1 ? expr : load(entry, dreg).expr],
   };
 }
@@ -118,7 +114,10 @@ function generated(context: LowerContext, field: GeneratedField): Operand {
       const { isPartial, length: bytes } = load(entry, 1);
       if (isPartial && bytes > 4)
         throw new RangeError("a raw field of more than 4 bytes must start and end at whole bytes");
-      return operandOf(`@${BASES[base]},${offset},${length}`, entry);
+      const text = `@${BASES[base]},${offset},${length}`;
+      // nft lists these as ports.
+      const port = text === "@th,0,16" ? "th sport" : text === "@th,16,16" ? "th dport" : undefined;
+      return { ...operandOf(text, entry), ...(port && { typeof: namedOperand(port).typeof }) };
     }
     default:
       return number(context, field);
@@ -146,16 +145,25 @@ function number(context: LowerContext, field: NumberField): Operand {
     return {
       ...base,
       text: `numgen ${field.mode} ${tail}`,
+      typeof: expression(23, ngType, modulus, offset),
       load: (dreg) => [{ type: "numgen", dreg, ngType, ...range }],
     };
   }
+  const hashOf = (type: number, seed = 0): readonly number[] =>
+    expression(24, type, offset, modulus, seed, type === 0 ? 1 : 0);
   if (field.field === "symhash")
-    return { ...base, text: `symhash ${tail}`, load: (dreg) => [{ type: "hash", dreg, hashType: 1, ...range }] };
+    return {
+      ...base,
+      text: `symhash ${tail}`,
+      typeof: hashOf(1),
+      load: (dreg) => [{ type: "hash", dreg, hashType: 1, ...range }],
+    };
   if (field.of.length === 0) throw new RangeError("jhash needs at least one field");
   const hashed = field.of.map((one) => operand(context, one));
   return {
     ...base,
     text: `jhash ${textOf(hashed)} ${tail}`,
+    typeof: hashOf(0, field.seed),
     load(dreg, room = HASHED_ROOM) {
       const first = registerWord(dreg) + room;
       const { exprs, end } = loadOperands(hashed, first, "jhash and the key before it");
@@ -235,7 +243,7 @@ export function loadOrdered({ operands }: LoadedKey): readonly Expr[] {
     const reg = register(word);
     word += padded(length) / 4;
     const exprs = loadAlone(one, reg);
-    const isHost = (hostOrder || one.name === "meta l4proto") && FIELD_TYPES[one.type].kind !== "text";
+    const isHost = hostOrder && FIELD_TYPES[one.type].kind !== "text";
     // In a concatenation, nft swaps single bytes, too, which changes nothing.
     if (!isHost || (length === 1 && operands.length === 1)) return exprs;
     const size = Math.max(length, 2);

@@ -156,14 +156,14 @@ function inRange(one: Operand, range: Range, negate: boolean): Expr[] {
 /** A look-up in an anonymous set. */
 function oneOf(one: Operand, ranges: readonly Range[], negate: boolean, context: LowerContext): Expr[] {
   const single = ranges.every(({ from, to }) => from === to);
-  const { shift, length } = one.loaded;
+  const { shift } = one.loaded;
   const inPlace = ranges.map(({ from, to }) => ({ from: from << BigInt(shift), to: to << BigInt(shift) }));
   // Single values keep the field's own order; ranges need the order of bytes.
   const swap =
     single && one.width.hostOrder ? (value: bigint): bigint => swapped(value, one.width) : (value: bigint) => value;
   const values = inPlace.map(({ from, to }) => ({ from: swap(from), to: swap(to) }));
   const load = single ? [...one.load(1), ...(one.loaded.isPartial ? [masked(maskOf(one))] : [])] : loadOrdered(one);
-  return [...load, lookup(ANONYMOUS_NAME, negate, context.anonymous.push(anonymousSet(values, one.type, length)))];
+  return [...load, lookup(ANONYMOUS_NAME, negate, context.anonymous.push(anonymousSet(values, one)))];
 }
 
 function swapped(value: bigint, width: Width): bigint {
@@ -213,14 +213,7 @@ function textMatch(one: Operand, op: Comparison, value: unknown, context: LowerC
   const values = Array.isArray(value) ? value : [value];
   if (values.length > 1) {
     const rows = values.map((name) => bytesOfValue(one.type, name));
-    const id = context.anonymous.push(
-      anonymousRows({
-        keyType: FIELD_TYPES[one.type].id,
-        keyLen: one.width.length,
-        fieldLens: [one.width.length],
-        rows,
-      }),
-    );
+    const id = context.anonymous.push(anonymousRows({ key: [one], keyLen: one.width.length, rows }));
     const text = `${one.text} ${opText(op)}{ ${values.map((name) => `"${name}"`).join(", ")} }`;
     return lowered(text, ...one.load(1), lookup(ANONYMOUS_NAME, op === "!=", id));
   }

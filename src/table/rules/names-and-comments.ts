@@ -84,21 +84,6 @@ export function commentData(comment: string | undefined, kind: "set" | "other" =
   return Uint8Array.from([kind === "set" ? SET_COMMENT : COMMENT, text.length, ...text]);
 }
 
-/** NFTNL_UDATA_SET_KEYBYTEORDER, NFTNL_UDATA_SET_DATABYTEORDER and nft's BYTEORDER_HOST_ENDIAN. */
-const SET_BYTEORDER = { key: 0, data: 1 } as const;
-const HOST_ENDIAN = 1;
-
-/** Returns a set's userdata as nft writes it. nft prints and reads the parts in `hostOrder` as numbers in this machine's byte order. */
-export function setUserdata(
-  comment: string | undefined,
-  hostOrder: readonly (keyof typeof SET_BYTEORDER)[],
-): Uint8Array | undefined {
-  const order = new Uint8Array(Uint32Array.of(HOST_ENDIAN).buffer);
-  const entries = hostOrder.flatMap((what) => [SET_BYTEORDER[what], order.length, ...order]);
-  const all = Uint8Array.of(...entries, ...(commentData(comment, "set") ?? []));
-  return all.length === 0 ? undefined : all;
-}
-
 /** Returns the comment in userdata that nft or this program wrote. Other entries are skipped. */
 export function commentOf(userdata: Uint8Array | undefined, kind: "set" | "other" = "other"): string | undefined {
   if (userdata === undefined) return undefined;

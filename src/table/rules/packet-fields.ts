@@ -312,6 +312,7 @@ export function protocolOfField(name: string): string {
 
 /** Whether the value has the machine's own byte order. */
 function isHostOrder({ type, source }: FieldEntry): boolean {
+  if (source.from === "meta" && source.key === MetaKey.l4proto) return true;
   return FIELD_TYPES[type].hostOrder ?? (source.from !== "payload" && source.from !== "exthdr");
 }
 

@@ -4,9 +4,10 @@ import { sameExprs } from "../../netlink/normalize.js";
 import type { Expr, SetInfo } from "../../netlink/kernel.js";
 import { ceilPowerOfTwo } from "../elements/packed-map.js";
 import { bytesOf, FIELD_TYPES, type FieldType } from "./field-types.js";
-import { checkComment, checkName, commentOf, setUserdata } from "./names-and-comments.js";
+import { checkComment, checkName, commentOf } from "./names-and-comments.js";
 import { kindOfMap } from "./object-kinds.js";
 import type { SetSpec } from "./rule.js";
+import { MAX_TYPES, namedUserdata } from "./set-userdata.js";
 import { OBJECT_TYPES } from "./vocabulary.js";
 
 /** NFT_REG32 registers hold 64 bytes; a key may take them all (NFT_DATA_VALUE_MAXLEN). */
@@ -80,6 +81,7 @@ export function checkSetSpec({ set, comment, key, data, interval, dynamic, size 
   if (key.length === 0) refuse("key is empty");
   if (Array.isArray(data) && data.length === 0) refuse("data is empty");
   if (dynamic === true && kindOfMap({ data }) !== undefined) refuse("packets cannot fill a map of objects");
+  if (key.length > MAX_TYPES) refuse(`nft cannot list keys of more than ${MAX_TYPES} fields`);
   if (packedBytes(key) > MAX_KEY_BYTES) refuse(`the key exceeds ${MAX_KEY_BYTES} bytes`);
   // nft 1.0.6 crashes when it lists such a set.
   if (interval === true && key.some((field) => FIELD_TYPES[field].kind === "flags")) refuse("flags have no ranges");
@@ -92,16 +94,6 @@ const COUNTER: readonly Expr[] = [{ type: "counter" }];
 
 /** Returns the definition with which to create the set. `size` is the resolved bound. */
 export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
-  // nft knows the byte order of each field in a concatenation from its type. For a single field, it needs the byte order as user data. It counts
-  // names of interfaces among the fields in host order: without the entry, it lists them as "". `serves` ignores the entry, because a set without
-  // it works, and to create it again would cost its counters.
-  const userdata = setUserdata(
-    spec.comment,
-    (["key", "data"] as const).filter((part) => {
-      const fields = spec[part];
-      return Array.isArray(fields) && fields.length === 1 && FIELD_TYPES[fields[0] as FieldType].hostOrder === true;
-    }),
-  );
   return {
     set: spec.set,
     flags: setFlags(spec),
@@ -112,7 +104,8 @@ export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
     ...(spec.counters === undefined ? {} : { exprs: COUNTER }),
     size,
     ...(spec.timeoutMs !== undefined && spec.timeoutMs > 0 ? { timeout: BigInt(spec.timeoutMs) } : {}),
-    userdata,
+    // `serves` ignores byte orders, because a set without them works, and to create it again would cost its counters.
+    userdata: namedUserdata(spec.comment, spec.key, dataFields(spec)),
   };
 }
 

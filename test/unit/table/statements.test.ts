@@ -113,7 +113,7 @@ describe("lowering", () => {
     expect(exprs.at(-1)).toEqual({ type: "lookup", set: "__set%d", setId: 1, sreg: 1 });
     expect(anonymous).toEqual([
       {
-        info: { set: "__set%d", flags: 7, keyType: 7, keyLen: 4, size: 3 },
+        info: { set: "__set%d", flags: 7, keyType: 7, keyLen: 4, size: 3, userdata: expect.any(Uint8Array) },
         elements: {
           count: 3,
           keyLen: 4,
