@@ -199,9 +199,9 @@ describe("another masquerade bit", () => {
     const { node, pod } = { node: cluster.lab.node, pod: cluster.lab.pod("r1") };
     // WireGuard gives such a mark to the packets of its tunnel, by an option of its socket.
     const marking = (hook: string): string =>
-      `chain ${hook} { type filter hook ${hook} priority 0; meta mark set meta mark | 0x100000; }`;
+      `chain ${hook} { type filter hook ${hook} priority 0; meta mark set meta mark | 0x100000; }\n`;
     await node.mustRun(["nft", "-f", "-"], {
-      input: `table inet tunnel { ${marking("output")} ${marking("forward")} }`,
+      input: `table inet tunnel {\n${marking("output")}${marking("forward")}}\n`,
     });
     const to = target("pod r1", pod.address, POD_PORT);
     const wrong = await checkRow(cluster, { rule: "", from: ["node", "b"], to, expect: { pods: ["r1"], masq: false } });
