@@ -51,8 +51,8 @@ function growBy(factor: 1 | 2 | 16): void {
 }
 
 /**
- * Keeps the size of the young generation. For work that does not return to the event loop, such as loading modules, and
- * for commands that handle many objects, but keep none: the memory would grow to 100 MB for garbage.
+ * Keeps the size of the young generation. For work that does not return to the event loop, such as loading modules. Also
+ * for commands that handle many objects but keep none: it would grow to 100 MB of garbage.
  */
 export function holdYoungGeneration(): void {
   growBy(1);
