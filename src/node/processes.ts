@@ -1,31 +1,41 @@
 /** Processes as /proc shows them: our own name, and the process that committed, by the kernel's report. Nothing here throws. */
-import { readFile, writeFile } from "node:fs/promises";
+import { readFileSync, readlinkSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+
+/** PROC_PID_INIT_INO of linux/proc_ns.h. */
+const INITIAL = "pid:[4026531836]";
 
 /**
- * Describes the process that committed: "nft (pid 4711, started by cron.service)", with its systemd unit or else its parent's name. The kernel
- * reports the thread that committed (nf_tables_fill_gen_info), which `ps` does not list. The number is from the initial pid namespace. If /proc shows
- * another namespace, or the process has ended, as `nft` often has, only the reported number and name are known.
+ * Describes the process that committed, as `ps` lists it: "nft (pid 4711, started by cron.service)", with its systemd unit or else its parent's
+ * name. The kernel reports the thread that committed (nf_tables_fill_gen_info). The number is from the initial pid namespace. If /proc shows
+ * another namespace, or the thread has ended, as `nft` often has, only the reported number and name are known: "nft (thread 4711, not in /proc)".
  *
- * @param name reported by the kernel: the thread's own, or that of its process. If neither matches, the number is not from this /proc.
+ * Synchronous, because it reads a few lines, and the process may end at any moment.
+ * @param name reported by the kernel: the thread's own, that of its process, or one that the thread only had while it committed. In another pid
+ * namespace than the initial one, the number says nothing unless a name matches.
  */
-export async function describeProcess(thread: number, name: string, root = "/"): Promise<string> {
-  const read = (file: string): Promise<string> => readFile(`${root}proc/${file}`, "latin1");
-  const unknown = `${name} (pid ${thread})`;
+export function describeProcess(thread: number, name: string, root = "/"): string {
+  const read = (file: string): string => readFileSync(`${root}proc/${file}`, "latin1");
   try {
-    const pid = Number(/^Tgid:\t(\d+)$/m.exec(await read(`${thread}/status`))?.[1] ?? thread);
-    const names = await Promise.all([read(`${thread}/comm`), read(`${pid}/comm`)]);
-    if (!names.includes(`${name}\n`)) return unknown;
-    const origin = await originOf(pid, read).catch(() => undefined);
-    return `${name} (pid ${pid}${origin === undefined ? "" : `, started by ${origin}`})`;
+    const pid = Number(/^Tgid:\t(\d+)$/m.exec(read(`${thread}/status`))?.[1]);
+    const [own, ofThread] = [read(`${pid}/comm`).trim(), read(`${thread}/comm`).trim()];
+    const isSame = own === name || ofThread === name || readlinkSync(`${root}proc/self/ns/pid`) === INITIAL;
+    if (!isSame) throw new Error("the number may belong to another process here");
+    return `${ofThread === name ? own : name} (pid ${pid}${originOf(pid, read)})`;
   } catch {
-    return unknown;
+    return `${name} (thread ${thread}, not in /proc)`;
   }
 }
 
-async function originOf(pid: number, read: (file: string) => Promise<string>): Promise<string> {
-  const [cgroup, status] = await Promise.all([read(`${pid}/cgroup`), read(`${pid}/status`)]);
-  const unit = /\/([^/\n]+\.service)$/m.exec(cgroup)?.[1];
-  return unit ?? (await read(`${/^PPid:\t(\d+)$/m.exec(status)?.[1] ?? ""}/comm`)).trim();
+/** Returns "" if the process has ended meanwhile, or its parent is in another pid namespace. */
+function originOf(pid: number, read: (file: string) => string): string {
+  try {
+    const unit = /\/([^/\n]+\.service)$/m.exec(read(`${pid}/cgroup`))?.[1];
+    const parent = /^PPid:\t(\d+)$/m.exec(read(`${pid}/status`))?.[1] ?? "";
+    return `, started by ${unit ?? read(`${parent}/comm`).trim()}`;
+  } catch {
+    return "";
+  }
 }
 
 /**

@@ -15,7 +15,6 @@ const LONGEST_WAIT_MS = 10_000;
 /** Maximum number of items to keep until a repair. */
 const MAX_NAMES = 5;
 const MAX_CHANGES = 10;
-const MAX_DESCRIBED = 16;
 
 /**
  * Limits the CPU time spent on a table that another process keeps changing: after t ms of work, the next may start 9 t
@@ -73,8 +72,6 @@ export class FamilyRepair {
   readonly #cpuMs: () => number;
   readonly #pace = new RepairPace();
   #noticed: Noticed | undefined;
-  /** Threads that were described before. A second proxier always writes through the same few. */
-  readonly #described = new Map<number, string>();
 
   constructor(family: IpFamily, table: Table, options: FamilyRepairOptions) {
     this.#family = family;
@@ -92,17 +89,7 @@ export class FamilyRepair {
     noticed.transactions++;
     for (const change of changes) if (noticed.changes.size < MAX_CHANGES) noticed.changes.add(change);
     if (process === undefined || noticed.by.size >= MAX_NAMES || noticed.by.has(process.pid)) return;
-    const { pid, name } = process;
-    noticed.by.set(pid, this.#described.get(pid) ?? `${name} (pid ${pid})`);
-    // The repair may be reported before that is known.
-    void this.#describe(pid, name, noticed);
-  }
-
-  async #describe(pid: number, name: string, { by }: Noticed): Promise<void> {
-    const text = await describeProcess(pid, name);
-    by.set(pid, text);
-    if (this.#described.size >= MAX_DESCRIBED) this.#described.clear();
-    this.#described.set(pid, text);
+    noticed.by.set(process.pid, describeProcess(process.pid, process.name));
   }
 
   /** The table differs from what we last wrote. */

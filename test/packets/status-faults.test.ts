@@ -446,7 +446,7 @@ test("another process deleted a table: that is repaired and told, and is no prob
     const { code, stdout } = await cluster.command(["status", "--socket", socket]);
     expect([code, stdout]).toEqual([
       0,
-      expect.stringMatching(/^OK\n[^]*last repair +nft \(pid \d+.*\) deleted the IPv4 table/),
+      expect.stringMatching(/^OK\n[^]*last repair +nft \((?:pid|thread) \d+.*\) deleted the IPv4 table/),
     ]);
   });
 });

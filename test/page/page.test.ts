@@ -273,7 +273,7 @@ test("a packet is explained, and an invalid input is answered with what is expec
 
 test("the process that changed the table appears among the events within seconds", async () => {
   await cluster.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
-  await shows("#events").toMatch(/nft \(pid \d+.*\) deleted the IPv4 table/);
+  await shows("#events").toMatch(/nft \((?:pid|thread) \d+.*\) deleted the IPv4 table/);
   await shows("#tiles").toMatch(/last repair\s+[\d.]+ m?s ago/);
   await click("#writes summary");
   await shows("#writes-summary").toMatch(/\d+ writes? in 10 minutes, the longest/);
