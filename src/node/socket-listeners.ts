@@ -1,6 +1,6 @@
 /** Finds the processes that listen on this node's TCP and UDP ports, from /proc. Nothing here throws. */
 import { readdir, readFile, readlink } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { LITTLE_ENDIAN } from "../base/byte-order.js";
 import { formatAddress } from "../base/ip.js";
 
@@ -49,4 +49,19 @@ export async function processWith(inode: string, root = "/"): Promise<{ pid: num
     }
   }
   return undefined;
+}
+
+/**
+ * Finds the process that listens on a unix socket in the same directory, under a name of the form ".PID". A daemon's socket
+ * gets its own name only after that. Returns undefined unless this network namespace has exactly one.
+ */
+export async function listenerBeside(path: string): Promise<{ pid: number; name: string } | undefined> {
+  const text = await readFile("/proc/self/net/unix", "latin1").catch(() => "");
+  // Num RefCount Protocol Flags Type St Inode Path (net/unix/af_unix.c, unix_seq_show). __SO_ACCEPTCON, SOCK_STREAM, SS_UNCONNECTED.
+  const listening = Array.from(text.matchAll(/ 00010000 0001 01 +(\d+) (.*)\/\.\d+$/gm), ([, inode = "", of]) => ({
+    inode,
+    of,
+  }));
+  const [found, ...more] = listening.filter(({ of }) => of === dirname(path));
+  return found === undefined || more.length > 0 ? undefined : processWith(found.inode);
 }

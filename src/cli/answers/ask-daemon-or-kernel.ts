@@ -15,7 +15,7 @@ export async function askDaemonOrKernel<T>(
   try {
     return await ask(new DaemonAnswers(socket));
   } catch (error) {
-    if (!isDaemonAway(error) || !error.cause.absent) throw error;
+    if (!isDaemonAway(error) || error.cause.remedy === undefined) throw error;
     const [{ openKernel }, { KernelAnswers }] = await Promise.all([
       import("../open-kernel.js"),
       import("./kernel-answers.js"),

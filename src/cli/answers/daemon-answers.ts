@@ -91,7 +91,9 @@ function ifFound(error: unknown): undefined {
   throw error;
 }
 
+export type DaemonAwayError = UserError & { readonly cause: DaemonAway };
+
 /** Whether the error means that no daemon answers. */
-export function isDaemonAway(error: unknown): error is UserError & { readonly cause: DaemonAway } {
+export function isDaemonAway(error: unknown): error is DaemonAwayError {
   return error instanceof UserError && error.cause instanceof DaemonAway;
 }

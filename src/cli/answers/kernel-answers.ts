@@ -1,6 +1,8 @@
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { batchLayout } from "../../netlink/element-batch.js";
+import type { DaemonAway } from "../../daemon/control/client.js";
 import { UserError } from "../stdio.js";
+import type { DaemonAwayError } from "./daemon-answers.js";
 import type { Answers, KernelService, KernelServiceList, KernelStatus } from "./answers.js";
 import type { Kernel, SetDump, Verdict } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
@@ -86,16 +88,16 @@ function hex(bytes: Uint8Array): string {
 /** Answers from the active rules, if no daemon answers. Names, reasons and history are unknown. */
 export class KernelAnswers implements Answers {
   readonly #kernel: Kernel;
-  readonly #away: UserError;
+  readonly #away: DaemonAwayError;
 
   /** @param away why the daemon does not answer. */
-  constructor(kernel: Kernel, away: UserError) {
+  constructor(kernel: Kernel, away: DaemonAwayError) {
     this.#kernel = kernel;
     this.#away = away;
   }
 
   status(): Promise<KernelStatus> {
-    return kernelStatus(this.#kernel, this.#away.message);
+    return kernelStatus(this.#kernel, this.#away.cause);
   }
 
   async services(): Promise<KernelServiceList> {
@@ -112,11 +114,11 @@ export class KernelAnswers implements Answers {
   readonly ownerOf = this.events;
 }
 
-const START = "start the daemon";
-const START_UNTIL_THEN = `${START}; until then the active rules stay, but do not follow changes of services`;
-
 /** The report always has the problem that no daemon answers. Rejects with KernelError. */
-export async function kernelStatus(kernel: Kernel, away: string): Promise<KernelStatus> {
+export async function kernelStatus(
+  kernel: Kernel,
+  { message, remedy = "" }: Pick<DaemonAway, "message" | "remedy">,
+): Promise<KernelStatus> {
   const services = await kernelServices(kernel);
   const tables = await Promise.all(IP_FAMILIES.map((family) => kernel.tables(family)));
   const families = IP_FAMILIES.map((family, i) => ({
@@ -124,9 +126,10 @@ export async function kernelStatus(kernel: Kernel, away: string): Promise<Kernel
     inForce: tables[i]?.some(({ table }) => table === TABLE_NAME) ?? false,
     entries: services?.items.filter((item) => item.family === family).length ?? 0,
   }));
-  const problems: StatusProblem[] = [{ what: away, remedy: services === undefined ? START : START_UNTIL_THEN }];
+  const stay = "until then the active rules stay, but do not follow changes of services";
+  const problems: StatusProblem[] = [{ what: message, remedy: services === undefined ? remedy : `${remedy}; ${stay}` }];
   if (services === undefined) {
-    problems.push({ what: `there is no table ${TABLE_NAME}, so no rules of nft-proxier are active`, remedy: START });
+    problems.push({ what: `there is no table ${TABLE_NAME}, so no rules of nft-proxier are active`, remedy });
   }
   for (const { family, entries } of families) {
     const off = entries === 0 ? undefined : await forwardingOff(family);

@@ -8,17 +8,22 @@ const { connect } = process.getBuiltinModule("node:net");
 
 const TIMEOUT_MS = 5_000;
 
-/** No daemon answers, or it has not written any rules yet. The message says why, and what to do. */
+const START = "start the daemon";
+
+/** No daemon answers, or it has not written any rules yet. The message says why. */
 export class DaemonAway extends Error {
   override readonly name = "DaemonAway";
-  /**
-   * Whether to read the kernel instead. False if the caller may not ask the daemon, or if it answers with an error.
-   */
-  readonly absent: boolean;
 
-  constructor(message: string, absent: boolean, options?: ErrorOptions) {
+  /**
+   * @param remedy what to do; the kernel can be read meanwhile. Undefined if the caller may not ask the daemon, or if it
+   * answers with an error.
+   */
+  constructor(
+    message: string,
+    readonly remedy: string | undefined,
+    options?: ErrorOptions,
+  ) {
     super(message, options);
-    this.absent = absent;
   }
 }
 
@@ -67,7 +72,10 @@ export function ofThisVersion<T>(answer: T, socketPath: string): T {
   if (version === API_VERSION) return answer;
   const found = typeof version === "string" ? `apiVersion ${JSON.stringify(version)}` : "no apiVersion";
   const hint = "Use the same version of nft-proxier as the daemon";
-  throw new DaemonAway(`${socketPath} answers with ${found}, but this command reads ${API_VERSION}. ${hint}`, false);
+  throw new DaemonAway(
+    `${socketPath} answers with ${found}, but this command reads ${API_VERSION}. ${hint}`,
+    undefined,
+  );
 }
 
 function withoutItems(list: object): object {
@@ -75,7 +83,7 @@ function withoutItems(list: object): object {
 }
 
 function cutShort(socketPath: string, cause?: unknown): DaemonAway {
-  return new DaemonAway(`the answer of the daemon at ${socketPath} ended too early`, false, { cause });
+  return new DaemonAway(`the answer of the daemon at ${socketPath} ended too early`, undefined, { cause });
 }
 
 /** Splits chunks of bytes into lines. */
@@ -119,7 +127,7 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
     const socket = connect({ path: socketPath });
     const failed = (error: unknown): void => {
       socket.destroy();
-      reject(new DaemonAway(whyAway(socketPath, error), isAbsent(error), { cause: error }));
+      reject(whyAway(socketPath, error));
     };
     const receive = (chunk: Buffer): void => {
       if (head !== undefined && status === 200) return onBody(chunk);
@@ -131,7 +139,10 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
       pending = pending.subarray(end + HEAD_END.length);
       if (status === 200) onBody(pending);
     };
-    socket.setTimeout(TIMEOUT_MS, () => failed(new Error(`no answer within ${durationText(TIMEOUT_MS)}`)));
+    socket.setTimeout(TIMEOUT_MS, () => {
+      socket.destroy();
+      void hanging(socketPath).then(reject);
+    });
     socket.on("error", failed);
     socket.on("data", (chunk: Buffer) => {
       try {
@@ -144,34 +155,45 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
       if (status === 200) resolve();
       else if (status === 404) reject(new NotFound(path.join("/")));
       else if (status === 0) failed(new Error("it closed the connection"));
-      else if (status === 503) reject(new DaemonAway(notReady(socketPath, pending), true));
+      else if (status === 503) reject(notReady(socketPath, pending));
       else {
         const body = pending.toString("utf8", 0, 200);
-        reject(new DaemonAway(`the daemon at ${socketPath} answered ${status}: ${body}`, false));
+        reject(new DaemonAway(`the daemon at ${socketPath} answered ${status}: ${body}`, undefined));
       }
     });
     socket.write(`GET /v1/${path.map(encodeURIComponent).join("/")} HTTP/1.0\r\n\r\n`);
   });
 }
 
-/** Formats the server's reason (NotReady). */
-function notReady(socketPath: string, body: Buffer): string {
+/** With the server's reason (NotReady). */
+function notReady(socketPath: string, body: Buffer): DaemonAway {
   const { error } = JSON.parse(body.toString()) as { readonly error: string };
-  return `the daemon at ${socketPath} has no answer yet: ${error}.`;
+  return new DaemonAway(`the daemon at ${socketPath} has no answer yet: ${error}.`, "wait, and read the daemon's log");
 }
 
-function isAbsent(error: unknown): boolean {
-  return codeOf(error) !== "EACCES" && codeOf(error) !== "EPERM";
+/** The connection was accepted, by the kernel, but there is no answer. Never rejects. */
+async function hanging(socketPath: string): Promise<DaemonAway> {
+  const { listenerBeside } = await import("../../node/socket-listeners.js");
+  const pid = (await listenerBeside(socketPath))?.pid;
+  const who = pid === undefined ? "" : ` (pid ${pid})`;
+  const what = `the daemon at ${socketPath}${who} does not answer within ${durationText(TIMEOUT_MS)}: it runs, but hangs.`;
+  const end = pid === undefined || pid === 1 ? "end its process" : `run \`kill -KILL ${pid}\``;
+  return new DaemonAway(what, `restart the daemon: delete its pod, or ${end}`);
 }
 
 function codeOf(error: unknown): unknown {
   return error instanceof Error && "code" in error ? error.code : undefined;
 }
 
-function whyAway(socketPath: string, error: unknown): string {
-  if (isNoEntry(error) || codeOf(error) === "ECONNREFUSED") {
-    return `no daemon answers at ${socketPath}. Does one run in this network namespace?`;
+function whyAway(socketPath: string, cause: unknown): DaemonAway {
+  const code = codeOf(cause);
+  if (isNoEntry(cause) || code === "ECONNREFUSED") {
+    const what = `no daemon answers at ${socketPath}. Does one run in this network namespace?`;
+    return new DaemonAway(what, START, { cause });
   }
-  if (!isAbsent(error)) return `${socketPath}: permission denied. Run the command as root`;
-  return `the daemon at ${socketPath} does not answer: ${reasonOf(error)}.`;
+  if (code === "EACCES" || code === "EPERM") {
+    return new DaemonAway(`${socketPath}: permission denied. Run the command as root`, undefined, { cause });
+  }
+  const what = `the daemon at ${socketPath} does not answer: ${reasonOf(cause)}.`;
+  return new DaemonAway(what, "run the command again, and read the daemon's log", { cause });
 }

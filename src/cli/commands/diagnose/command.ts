@@ -65,6 +65,8 @@ async function write(path: string, archive: Buffer): Promise<void> {
   }
 }
 
+const NO_ANSWER = { message: "no daemon answered", remedy: "read missing.txt, which has the reason" };
+
 interface Collected {
   readonly files: readonly ArchivedFile[];
   /** Names of files that could not be collected, with the reasons. */
@@ -95,7 +97,7 @@ async function collect(kernel: NftKernel, socket: string | undefined): Promise<C
     return json(diagnosis.configuration);
   });
   if (diagnosis === undefined) {
-    await add("kernel-status.json", async () => json(await kernelStatus(kernel, "no daemon answered")));
+    await add("kernel-status.json", async () => json(await kernelStatus(kernel, NO_ANSWER)));
   } else {
     const { flags, metrics, log } = diagnosis;
     await add("flags.txt", () => Promise.resolve(flags));
