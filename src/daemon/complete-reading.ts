@@ -36,12 +36,12 @@ interface Shortfall {
 /**
  * Returns the missing parts of a reading, or undefined if it is complete. Objects skipped by rule are not missing: other kinds,
  * ExternalName, headless services, addresses that no service can have. An address that two objects claim is not missing
- * either, because one of them has it.
+ * either, because one of them has it. Of a Node, everything that can be read is used.
  * @param mayBeEmpty whether a directory without objects is complete.
  */
 export function shortfallOf({ source, model }: Reading, mayBeEmpty: boolean): Shortfall | undefined {
   const { files, empty } = source.gaps();
-  const lacking = [...model.problems()].filter(({ refused }) => refused === undefined);
+  const lacking = [...model.problems()].filter(({ kind, refused }) => kind !== "Node" && refused === undefined);
   const objects = lacking.map(({ kind, object, field }) => `${kind} ${object}: ${field}`);
   const missing = empty && !mayBeEmpty;
   if (files.length === 0 && objects.length === 0 && !missing) return undefined;

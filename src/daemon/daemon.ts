@@ -8,7 +8,7 @@
  *
  * It ends after a signal (exit code 0), or after a change of the node or configuration that requires a restart (1).
  */
-import type { V1Node } from "@kubernetes/client-node";
+import type { NodeRecord } from "../objects/records.js";
 import type { StatusBoard } from "./answers/status-board.js";
 import { Flowtable, removeFlowtable } from "../flowtable/flowtable.js";
 import { reportForwarding } from "../node/forwarding.js";
@@ -241,7 +241,7 @@ class Daemon {
     const source = manifests ?? cluster!.source;
     const fatal = Promise.withResolvers<NodeError>();
     const node = { config, nodeName, log, kernel: families, cluster: cluster !== undefined };
-    const onNode = (object: V1Node): void => {
+    const onNode = (object: NodeRecord): void => {
       this.#observation.health.node(object);
       overlaps.node = object;
     };

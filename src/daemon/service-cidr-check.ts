@@ -1,11 +1,11 @@
 /** Reports ServiceCIDRs that overlap networks of this node: in the log when an overlap appears, and in each status. */
 import { counted } from "../base/counted.js";
-import type { V1Node } from "@kubernetes/client-node";
+import type { NodeRecord } from "../objects/records.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { StatusProblem } from "../observe/status-report.js";
 import type { IpFamily } from "../base/ip.js";
-import { hostIPs, nodeFacts } from "../node/node-facts.js";
+import { nodeFacts } from "../node/node-facts.js";
 import { readRoutes } from "../node/routes.js";
 import { findOverlaps, type Overlap, OVERLAP_EFFECT, OVERLAP_REMEDY } from "../node/service-cidr-overlaps.js";
 import type { Proxier } from "../proxier/proxier.js";
@@ -29,7 +29,7 @@ interface ServiceCIDRCheckOptions {
 
 export class ServiceCIDRCheck implements ProxierObserver {
   readonly #options: ServiceCIDRCheckOptions;
-  #node: V1Node | undefined;
+  #node: NodeRecord | undefined;
   /** The lists of the last check. The model creates new lists when they change. */
   #checked: readonly (readonly string[])[] = [];
   #checkedAt = -Infinity;
@@ -41,7 +41,7 @@ export class ServiceCIDRCheck implements ProxierObserver {
     this.#options = options;
   }
 
-  set node(node: V1Node) {
+  set node(node: NodeRecord) {
     this.#node = node;
     this.#checkedAt = -Infinity;
   }
@@ -104,7 +104,7 @@ export class ServiceCIDRCheck implements ProxierObserver {
     if (serviceCIDRs.length === 0) return [];
     const [local, routes] = await Promise.all([proxier.localAddresses.current(), readRoutes()]);
     return findOverlaps({
-      ...{ serviceCIDRs, clusterCIDRs: config.clusterCIDRs, local, routes, nodeIPs: hostIPs(this.#node) },
+      ...{ serviceCIDRs, clusterCIDRs: config.clusterCIDRs, local, routes, nodeIPs: this.#node?.hostIPs ?? [] },
       podCIDRs: nodeFacts(config, nodeName, this.#node).podCIDRs,
       isClusterIP: (family, address) => proxier.model.isClusterIP(family, address),
     });

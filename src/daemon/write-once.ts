@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { V1Node } from "@kubernetes/client-node";
+import type { NodeRecord } from "../objects/records.js";
 import { endFormerHandover } from "../migration/handover/handover-removal.js";
 import type { NodeError } from "../node/kernel-families.js";
 import { NodeGate } from "../node/node-gate.js";
@@ -60,7 +60,7 @@ export async function writeOnce(options: OnceOptions): Promise<number> {
     flush: () => undefined,
   };
   const overlaps = new ServiceCIDRCheck({ ...rest, families: families.families, proxier });
-  const onNode = (node: V1Node): void => void (overlaps.node = node);
+  const onNode = (node: NodeRecord): void => void (overlaps.node = node);
   const gate = new NodeGate(sink, { ...rest, kernel: families, cluster: false, onNode, onFatal: fatal.resolve });
   let end: OnceEnd;
   try {

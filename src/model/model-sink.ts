@@ -1,12 +1,12 @@
-import type { V1Node } from "@kubernetes/client-node";
 import { ServiceModel, type ServiceModelOptions } from "./service-model.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js";
+import type { NodeRecord } from "../objects/records.js";
 
 /** Reads objects into a model, for commands that write no table. */
 export class ModelSink implements ObjectSink {
   readonly model: ServiceModel;
   /** This node's Node object. Undefined if there is none. */
-  node: V1Node | undefined;
+  node: NodeRecord | undefined;
   readonly #nodeName: string;
 
   constructor(options: ServiceModelOptions) {
@@ -15,13 +15,13 @@ export class ModelSink implements ObjectSink {
   }
 
   upsert(object: KubeObject): void {
-    if (object.kind !== "Node") this.model.upsert(object);
-    else if (object.name === this.#nodeName) this.node = object.object;
+    this.model.upsert(object);
+    if (object.kind === "Node" && object.name === this.#nodeName) this.node = object.record;
   }
 
   remove(kind: KubeKind, name: string): void {
-    if (kind !== "Node") this.model.remove(kind, name);
-    else if (name === this.#nodeName) this.node = undefined;
+    this.model.remove(kind, name);
+    if (kind === "Node" && name === this.#nodeName) this.node = undefined;
   }
 
   synced(): void {}

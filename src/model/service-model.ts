@@ -4,7 +4,7 @@ import { Claims, portOf } from "./claims.js";
 import { type FamilyClaims, endRound, nameLosses, nameTransfers, type PassedClaims, presentLosses } from "./clashes.js";
 import {
   type EndpointColumns,
-  type ModelObject,
+  type KubeObject,
   sameDetails,
   sameService,
   sameSlice,
@@ -14,7 +14,7 @@ import {
 import { ProblemLog } from "./problem-log.js";
 import { ServedCounter } from "./served-counter.js";
 import { ServiceCIDRs } from "./service-cidrs.js";
-import { candidatesOf, withSlice } from "./slices.js";
+import { candidatesOf, clusterIPsAmong, withSlice } from "./slices.js";
 import { endpointsAmong, removedAddresses, removedEndpoints } from "./removed-endpoints.js";
 import type {
   HealthCheck,
@@ -86,7 +86,7 @@ const MAX_FORMER_SLICES = 1 << 14;
 
 /**
  * All Services, EndpointSlices and ServiceCIDRs, and their meaning on this node. Keeps a compact record of each object, not the
- * object. Computes everything on demand, and only for one service. An upsert without a relevant change has no effect. Never
+ * object. Of Nodes, it only keeps the problems. Computes everything on demand, and only for one service. An upsert without a relevant change has no effect. Never
  * throws, whatever an object contains.
  */
 export class ServiceModel {
@@ -152,7 +152,7 @@ export class ServiceModel {
   }
 
   /** Returns whether anything relevant changed. */
-  upsert(object: ModelObject): boolean {
+  upsert(object: KubeObject): boolean {
     const { kind, name } = object;
     this.#problems.update(kind, name, object.problems, object.refused);
     if (object.kind === "Service") this.#noteSkipped(name, object.skipped);
@@ -164,11 +164,13 @@ export class ServiceModel {
         return this.#families.includes(object.record.family) ? this.#putSlice(object.record) : this.#dropSlice(name);
       case "ServiceCIDR":
         return this.#markCIDRs(this.#cidrs.put(name, object.record));
+      case "Node":
+        return false;
     }
   }
 
   /** Returns whether anything relevant changed. @param name "namespace/name", or only the name of a ServiceCIDR. */
-  remove(kind: ModelObject["kind"], name: string): boolean {
+  remove(kind: KubeObject["kind"], name: string): boolean {
     this.#problems.update(kind, name, undefined);
     if (kind === "Service") this.#noteSkipped(name, undefined);
     return this.#drop(kind, name);
@@ -346,6 +348,28 @@ export class ServiceModel {
     return false;
   }
 
+  /** The service of each ClusterIP. Reads all services, so call it only for a request. */
+  clusterIPs(): Map<string, string> {
+    const owners = new Map<string, string>();
+    for (const { name, record } of this.#services.values()) {
+      for (const family of this.#families) {
+        const address = record?.[family]?.clusterIP;
+        if (address !== undefined) owners.set(address, name);
+      }
+    }
+    return owners;
+  }
+
+  /** Endpoints that no packet reaches, because they are ClusterIPs. Reads all objects, so call it only for a request. */
+  *endpointsAtClusterIPs(): Iterable<Problem> {
+    const owners = this.clusterIPs();
+    for (const { name, endpoints } of this.#slices.values()) {
+      for (const reason of clusterIPsAmong(endpoints, owners)) {
+        yield { kind: "EndpointSlice", object: name, field: "endpoints", reason };
+      }
+    }
+  }
+
   /** The members of `endpoints` ("address port PROTOCOL") that are in any slice, in any state. */
   endpointsAmong(family: IpFamily, endpoints: ReadonlySet<string>): Set<string> {
     return endpointsAmong(this.#slices.values(), family, endpoints);
@@ -396,7 +420,7 @@ export class ServiceModel {
     return true;
   }
 
-  #drop(kind: ModelObject["kind"], name: string): boolean {
+  #drop(kind: KubeObject["kind"], name: string): boolean {
     switch (kind) {
       case "Service":
         return this.#dropService(name);
@@ -404,6 +428,8 @@ export class ServiceModel {
         return this.#dropSlice(name);
       case "ServiceCIDR":
         return this.#markCIDRs(this.#cidrs.delete(name));
+      case "Node":
+        return false;
     }
   }
 

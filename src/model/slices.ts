@@ -163,3 +163,12 @@ export function withSlice(slices: readonly SliceRecord[], record: SliceRecord): 
   const at = rest.findIndex((slice) => slice.name > record.name);
   return at < 0 ? [...rest, record] : rest.toSpliced(at, 0, record);
 }
+
+/** Says of each endpoint that is a ClusterIP why it gets no packets. @param owners the service of each ClusterIP. */
+export function* clusterIPsAmong(endpoints: EndpointList, owners: ReadonlyMap<string, string>): Iterable<string> {
+  for (const { address } of endpoints) {
+    const owner = owners.get(address);
+    if (owner === undefined) continue;
+    yield `endpoint ${address} is the ClusterIP of ${owner}, so it cannot be reached`;
+  }
+}

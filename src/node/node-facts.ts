@@ -2,13 +2,12 @@
  * The inputs of one family's table besides services: this node's addresses, its pods' addresses or interfaces, and the
  * addresses on which node ports answer. Pure functions of the configuration, the Node object and the interfaces.
  */
-import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { expandNodePortAddresses, isLoopbackCIDR } from "../config/node-port-addresses.js";
 import { type ProxyConfig } from "../config/proxy-config.js";
-import { isFields } from "../base/unknown.js";
-import { familyOf, type IpFamily, parseAddress, parseCIDR, type Prefix, prefixContains } from "../base/ip.js";
+import { familyOf, type IpFamily, parseAddress, parseCIDR, prefixContains } from "../base/ip.js";
 import type { NodeContext } from "../model/categorize-endpoints.js";
+import type { NodeRecord } from "../objects/records.js";
 
 /** Addresses for node ports on loopback. */
 export interface LocalhostNodePorts {
@@ -28,8 +27,6 @@ export type LocalDetector =
   /** The packet's incoming interface; a trailing `*` makes the name a prefix. The node's own packets are then never local. */
   | { readonly kind: "interface"; readonly name: string };
 
-const ZONE_LABEL = "topology.kubernetes.io/zone";
-
 /** An interface address of the node, canonical text. */
 export interface LocalAddress {
   readonly family: IpFamily;
@@ -48,68 +45,27 @@ export interface NodeFacts {
   readonly podCIDRs: readonly string[];
 }
 
-/**
- * The Node's own IPs, canonical, with InternalIP before ExternalIP: the first, and the first of the other family
- * (k8s.io/kubernetes/pkg/util/node GetNodeHostIPs).
- */
-export function hostIPs(node: V1Node | undefined): string[] {
-  const found = new Map<IpFamily, string>();
-  const listed = node?.status?.addresses;
-  if (!Array.isArray(listed)) return [];
-  for (const type of ["InternalIP", "ExternalIP"]) {
-    for (const entry of listed) {
-      // A manifest may contain anything here.
-      if (entry?.type !== type || typeof entry.address !== "string") continue;
-      const address = parseAddress(entry.address);
-      if (address === undefined) continue;
-      const family = familyOf(address);
-      if (!found.has(family)) found.set(family, address);
-    }
-  }
-  return [...found.values()];
-}
-
-/** Whether the Node lists an IP that cannot be read. It may have either family. */
-function hasUnreadableIP(node: V1Node | undefined): boolean {
-  const listed: unknown = node?.status?.addresses;
-  if (listed === undefined || listed === null) return false;
-  return (
-    !Array.isArray(listed) ||
-    listed.some((entry: unknown) => {
-      if (!isFields(entry)) return true;
-      const { type, address } = entry;
-      if (type !== "InternalIP" && type !== "ExternalIP") return false;
-      return typeof address !== "string" || parseAddress(address) === undefined;
-    })
-  );
-}
-
 export const isUnspecified = (address: string): boolean => address === "0.0.0.0" || address === "::";
 /** fe80::/10 (RFC 4291): useless without an interface. */
 export const isLinkLocal = (address: string): boolean => /^fe[89ab]/.test(address);
 export const isLoopback = (address: string): boolean => address.startsWith("127.") || address === "::1";
 
-function prefixesOf(cidrs: unknown): Prefix[] {
-  const texts: unknown[] = Array.isArray(cidrs) ? cidrs : [];
-  return texts.flatMap((text) => (typeof text === "string" ? (parseCIDR(text) ?? []) : []));
-}
-
 /**
  * Facts from the configuration, and from the Node object if it exists. A `bindAddress` that is not a wildcard overrides the
  * Node's own IP of its family, and makes that family the primary one.
  */
-export function nodeFacts(config: ProxyConfig, nodeName: string, node: V1Node | undefined): NodeFacts {
+export function nodeFacts(config: ProxyConfig, nodeName: string, node: NodeRecord | undefined): NodeFacts {
   const bind = config.bindAddress === "" ? undefined : parseAddress(config.bindAddress);
-  const given = hostIPs(node);
+  const given = [...(node?.hostIPs ?? [])];
   if (bind !== undefined && !isUnspecified(bind)) given.unshift(bind);
   const ipOf = (family: IpFamily): string | undefined => given.find((address) => familyOf(address) === family);
-  const zone: unknown = node?.metadata?.labels?.[ZONE_LABEL];
+  const { zone = "", unreadableIP = false, podCIDRs = [] } = node ?? {};
   return {
-    context: typeof zone === "string" && zone !== "" ? { nodeName, zone } : { nodeName },
+    context: zone === "" ? { nodeName } : { nodeName, zone },
     nodeIPs: { ip: ipOf("ip") ?? "127.0.0.1", ip6: ipOf("ip6") ?? "::1" },
-    unreadableIP: hasUnreadableIP(node),
+    unreadableIP,
     primary: given.length === 0 ? "ip" : familyOf(given[0]),
-    podCIDRs: prefixesOf(node?.spec?.podCIDRs ?? [node?.spec?.podCIDR]).map(({ text }) => text),
+    podCIDRs: podCIDRs.map(({ prefix }) => prefix.text),
   };
 }
 
@@ -183,7 +139,7 @@ export function nodePortAddresses(
   const loopback = cidrs.filter(isLoopbackCIDR);
   const { warning: problem, ...localhost } = localhostOf(config, { family, nets: loopback, nodeIP, local });
   const others = cidrs.filter((cidr) => !isLoopbackCIDR(cidr));
-  const networks = prefixesOf(others);
+  const networks = others.flatMap((text) => parseCIDR(text) ?? []);
   if (networks.some(({ length }) => length === 0)) {
     return { addresses: "all", ...localhost, warning: problem };
   }

@@ -12,12 +12,12 @@
  * Later versions of kube-proxy exit instead, also when the Node is deleted. If the Node loses its IPs or is deleted, the last
  * state is kept. The traffic is still there, and without a node IP node ports would answer on every address.
  */
-import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { Logger } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js";
-import { hostIPs, isLoopback, nodeFacts } from "./node-facts.js";
+import type { NodeObject, NodeRecord } from "../objects/records.js";
+import { isLoopback, nodeFacts } from "./node-facts.js";
 import { checkFamilies, type KernelFamilies, NodeError } from "./kernel-families.js";
 
 /** Time for the Node to appear and have IPs, ms, counted from the first full list. */
@@ -39,7 +39,7 @@ interface NodeGateOptions {
    * Called with each version of this node's Node object. Its deletion is not reported, as in kube-proxy: the node still has
    * its traffic. A taint or deletion timestamp already said that the node should get no new traffic.
    */
-  readonly onNode?: (node: V1Node) => void;
+  readonly onNode?: (node: NodeRecord) => void;
   /** Called at most once; nothing is passed on afterwards. The program must end with exit code 1. */
   onFatal(error: NodeError): void;
 }
@@ -57,7 +57,7 @@ export class NodeGate implements ObjectSink {
   #listed = false;
   /** Kinds whose first list has not arrived. */
   #pending = new Set<KubeKind>();
-  #node: V1Node | undefined;
+  #node: NodeRecord | undefined;
   /** The time to appear and have IPs is over. */
   #addressesDue = false;
   #timer: { readonly handle: NodeJS.Timeout; readonly waitsFor: "addresses" | "podCIDRs" } | undefined;
@@ -74,8 +74,8 @@ export class NodeGate implements ObjectSink {
   upsert(object: KubeObject): void {
     if (this.#ended) return;
     if (object.kind !== "Node" || object.name !== this.#options.nodeName) return this.#sink.upsert(object);
-    this.#options.onNode?.(object.object);
-    this.#upsertNode(object.object);
+    this.#options.onNode?.(object.record);
+    this.#upsertNode(object);
   }
 
   remove(kind: KubeKind, name: string): void {
@@ -131,18 +131,18 @@ export class NodeGate implements ObjectSink {
     return this.#state === "failed" || this.#state === "stopped";
   }
 
-  #upsertNode(given: V1Node): void {
+  #upsertNode(object: NodeObject): void {
     const before = this.#node;
-    const node = this.#options.cluster ? keepAddresses(given, before) : given;
+    const node = this.#options.cluster ? keepAddresses(object.record, before) : object.record;
     this.#node = node;
     if (this.#state === "open" && !this.#mayStay(node)) return;
-    this.#sink.upsert({ kind: "Node", name: this.#options.nodeName, object: node });
+    this.#sink.upsert({ ...object, record: node });
     if (this.#state === "waiting") this.#tryOpen();
     else this.#logMove(before, node);
   }
 
   /** Returns false, after a fatal error, if the Node changed in a way that only a restart can follow. */
-  #mayStay(node: V1Node): boolean {
+  #mayStay(node: NodeRecord): boolean {
     if (!this.#options.cluster || !this.#byNodeCIDR) return true;
     const now = podCIDRsOf(node);
     if (String(now) === String(this.#podCIDRs)) return true;
@@ -156,8 +156,8 @@ export class NodeGate implements ObjectSink {
     return false;
   }
 
-  #logMove(before: V1Node | undefined, node: V1Node): void {
-    const [was, now] = [hostIPs(before), hostIPs(node)];
+  #logMove(before: NodeRecord | undefined, node: NodeRecord): void {
+    const [was, now] = [before?.hostIPs ?? [], node.hostIPs];
     if (String(was) !== String(now)) this.#log.info({ was, now }, "node IPs changed");
   }
 
@@ -186,7 +186,7 @@ export class NodeGate implements ObjectSink {
   #mustWait(): boolean {
     const { cluster, nodeName } = this.#options;
     if (!cluster) return false;
-    if (hostIPs(this.#node).length === 0 && !this.#addressesDue) {
+    if ((this.#node?.hostIPs ?? []).length === 0 && !this.#addressesDue) {
       this.#waitFor("addresses", ADDRESSES_MS, () => {
         this.#addressesDue = true;
         this.#openAfterWait();
@@ -245,20 +245,15 @@ export class NodeGate implements ObjectSink {
   }
 }
 
-/** The Node as given if it has an address. Otherwise the parts of it that are read, with the former addresses. */
-function keepAddresses(node: V1Node, before: V1Node | undefined): V1Node {
-  const addresses = before?.status?.addresses;
-  if (addresses === undefined || hostIPs(node).length > 0) return node;
-  const { metadata = {}, spec = {} } = node;
-  return { metadata, spec, status: { addresses } };
+/** The Node as given if it has an address. Otherwise with the former addresses. */
+function keepAddresses(node: NodeRecord, before: NodeRecord | undefined): NodeRecord {
+  if (before === undefined || node.hostIPs.length > 0) return node;
+  const { addresses, hostIPs, unreadableIP } = before;
+  return { ...node, addresses, hostIPs, unreadableIP };
 }
 
-/** spec.podCIDRs without parsing: invalid entries count as well. */
-function podCIDRsOf(node: V1Node | undefined): readonly string[] {
-  const podCIDRs: unknown = node?.spec?.podCIDRs;
-  if (Array.isArray(podCIDRs)) return podCIDRs.map(String);
-  const podCIDR: unknown = node?.spec?.podCIDR;
-  return typeof podCIDR === "string" && podCIDR !== "" ? [podCIDR] : [];
+function podCIDRsOf(node: NodeRecord | undefined): readonly string[] {
+  return (node?.podCIDRs ?? []).map(({ prefix }) => prefix.text);
 }
 
 const describe = (cidrs: readonly string[]): string => (cidrs.length === 0 ? "none" : cidrs.join(", "));

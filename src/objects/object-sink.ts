@@ -1,17 +1,6 @@
-import type { V1Node } from "@kubernetes/client-node";
-import type { ModelObject } from "./records.js";
+import type { KubeKind, KubeObject } from "./records.js";
 
-/** A Node, not decoded, because few parts read it. Each of them must check the fields that it reads. */
-interface NodeObject {
-  readonly kind: "Node";
-  readonly name: string;
-  readonly object: V1Node;
-}
-
-/** A decoded object. */
-export type KubeObject = ModelObject | NodeObject;
-
-export type KubeKind = KubeObject["kind"];
+export type { KubeKind, KubeObject } from "./records.js";
 
 /** Receives objects. Calls are synchronous and cheap: nothing here touches the kernel. */
 export interface ObjectSink {

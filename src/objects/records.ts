@@ -95,6 +95,26 @@ export interface SliceRecord extends EndpointColumns {
   readonly details: EndpointDetails | undefined;
 }
 
+export interface NodeRecord {
+  /** The label topology.kubernetes.io/zone; "" if it has none. */
+  readonly zone: string;
+  /** Whether it has a deletion timestamp. */
+  readonly deleted: boolean;
+  /** Keys of its taints. */
+  readonly taints: readonly string[];
+  /** With the field of each. */
+  readonly podCIDRs: readonly { readonly field: string; readonly prefix: Prefix }[];
+  /** All that are IPs, of any type, canonical, with the field of each. */
+  readonly addresses: readonly { readonly field: string; readonly address: string }[];
+  /**
+   * The Node's own IPs, canonical, with InternalIP before ExternalIP: the first, and the first of the other family
+   * (k8s.io/kubernetes/pkg/util/node GetNodeHostIPs).
+   */
+  readonly hostIPs: readonly string[];
+  /** Whether it lists an IP of its own that cannot be read. It may have either family. */
+  readonly unreadableIP: boolean;
+}
+
 /** The result that a source passes on for an object. */
 interface Decoded<Kind extends string, ObjectRecord> {
   readonly kind: Kind;
@@ -126,7 +146,13 @@ export interface SliceObject extends Decoded<"EndpointSlice", SliceRecord> {
 /** The record contains its networks. */
 type ServiceCIDRObject = Decoded<"ServiceCIDR", readonly Prefix[]>;
 
-export type ModelObject = ServiceObject | SliceObject | ServiceCIDRObject;
+/** The record has what can be read of the Node. */
+export type NodeObject = Decoded<"Node", NodeRecord> & { readonly record: NodeRecord };
+
+/** A decoded object. */
+export type KubeObject = ServiceObject | SliceObject | ServiceCIDRObject | NodeObject;
+
+export type KubeKind = KubeObject["kind"];
 
 /** Whether two records of a slice are equal. Called for every slice that arrives again, changed or not. */
 export function sameSlice(a: SliceRecord, b: SliceRecord): boolean {

@@ -1,5 +1,5 @@
 /** Results of /livez, /healthz (kube-proxy: pkg/proxy/healthcheck/proxy_health.go) and /readyz. */
-import type { V1Node } from "@kubernetes/client-node";
+import type { NodeRecord } from "../objects/records.js";
 import { FAMILY_NAMES, IP_FAMILIES } from "../base/ip-families.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
@@ -49,7 +49,7 @@ export class ProxyHealth implements ProxierObserver {
   readonly #clock: Clock;
   readonly #now: () => number;
   readonly #states = new Map<IpFamily, FamilyState>();
-  #node: V1Node | undefined;
+  #node: NodeRecord | undefined;
   #nodeUnread: () => string | undefined = () => "the program is starting";
 
   constructor(options: ProxyHealthOptions) {
@@ -75,7 +75,7 @@ export class ProxyHealth implements ProxierObserver {
   }
 
   /** Called with each version of this node's own Node object. */
-  node(node: V1Node): void {
+  node(node: NodeRecord): void {
     this.#node = node;
   }
 
@@ -141,10 +141,10 @@ export class ProxyHealth implements ProxierObserver {
       const hint = "Check `--hostname-override`, and the permission to read Nodes";
       return [`No Node object named ${name} was found. ${hint}`, "run `kubectl get nodes` to see their names"];
     }
-    if (node.metadata?.deletionTimestamp != null) {
+    if (node.deleted) {
       return [`Node ${name} is being deleted`, "if it is to stay, restart the kubelet when the Node is gone"];
     }
-    if (node.spec?.taints?.some(({ key }) => key === TO_BE_DELETED_TAINT) !== true) return undefined;
+    if (!node.taints.includes(TO_BE_DELETED_TAINT)) return undefined;
     const remedy = `if it is to stay, run \`kubectl taint node ${name} ${TO_BE_DELETED_TAINT}-\``;
     return [`Node ${name} has the taint ${TO_BE_DELETED_TAINT}`, remedy];
   }

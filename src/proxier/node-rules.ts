@@ -2,7 +2,7 @@
  * Tracks everything besides services that rules depend on: the Node, its addresses, the configuration, and the kernel's
  * features.
  */
-import type { V1Node } from "@kubernetes/client-node";
+import type { NodeRecord } from "../objects/records.js";
 import { yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import { nodeFacts, nodePortAddresses } from "../node/node-facts.js";
@@ -30,7 +30,7 @@ interface NodeRulesOptions extends ProxierContext {
 export class NodeRules {
   readonly #options: NodeRulesOptions;
   readonly #warned = new Set<string>();
-  #node: V1Node | undefined;
+  #node: NodeRecord | undefined;
   #changed = true;
   /** Undefined if nothing must be counted, or if the kernel has not been asked yet. */
   #counts: boolean | undefined;
@@ -40,7 +40,7 @@ export class NodeRules {
   }
 
   /** The current Node. Undefined if there is none. */
-  set node(node: V1Node | undefined) {
+  set node(node: NodeRecord | undefined) {
     this.#node = node;
     this.#changed = true;
   }

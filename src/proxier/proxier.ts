@@ -2,7 +2,7 @@
  * Keeps the model up to date with the objects, and writes each family's table to the kernel at the right times. Writes
  * nothing before the first full list.
  */
-import type { V1Node } from "@kubernetes/client-node";
+import type { NodeObject } from "../objects/records.js";
 import { runInSlices, TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { Kernel } from "../netlink/kernel.js";
@@ -206,7 +206,7 @@ export class Proxier implements ObjectSink {
         this.model.upsert(object);
         return;
       case "Node":
-        return this.#setNode(object.name, object.object);
+        return this.#setNode(object.name, object);
     }
   }
 
@@ -464,9 +464,12 @@ export class Proxier implements ObjectSink {
     );
   }
 
-  #setNode(name: string | undefined, node: V1Node | undefined): void {
+  /** Other Nodes mean nothing here, so their problems do not matter. */
+  #setNode(name: string, object: NodeObject | undefined): void {
     if (name !== this.#options.nodeName) return;
-    this.nodeRules.node = node;
+    if (object === undefined) this.model.remove("Node", name);
+    else this.model.upsert(object);
+    this.nodeRules.node = object?.record;
   }
 
   #addressesChanged(): void {

@@ -17,6 +17,7 @@ import {
   clusterAddress,
   configuration,
   type Manifest,
+  NODE,
   nodeObject,
   serviceCIDRObject,
   serviceObject,
@@ -217,6 +218,28 @@ describe("a cluster", () => {
       await expect.poll(() => dropped("ip")).toBe("");
       await expect.poll(() => dropped("ip6")).toBe("");
     });
+  });
+
+  test("a field of the Node that cannot be read is logged once, and the rest of the Node is used", async () => {
+    await namespace.ip([`addr add ${PLAN.node.ip}/32 dev lo`]);
+    const zone = { "topology.kubernetes.io/zone": 7 };
+    const addresses = [
+      { type: "InternalIP", address: PLAN.node.ip },
+      { type: "ExternalIP", address: "192.0.2.999" },
+    ];
+    const node = { ...nodeObject(), status: { addresses }, metadata: { name: NODE, labels: zone } };
+    await start({}, node);
+    await written();
+    const nodePortIPs = () => namespace.mustRun(["nft", "list", "set", "ip", "kube-proxy", "nodeport-ips"]);
+    expect(await nodePortIPs()).toContain(PLAN.node.ip);
+    await put({ ...node, metadata: { name: NODE, labels: { ...zone, later: "yes" } } });
+    await put(nodeObject({ addresses: [PLAN.nodeSecond.ip] }));
+    await says("node IPs changed");
+    const lines = log.split("\n").filter((line) => line.includes('"msg":"ignored"'));
+    expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
+      { level: "warn", kind: "Node", object: NODE, field: 'metadata.labels["topology.kubernetes.io/zone"]' },
+      { level: "warn", kind: "Node", object: NODE, field: "status.addresses[1].address" },
+    ]);
   });
 
   test("deleting the Node, or changing its IPs, ends nothing", async () => {

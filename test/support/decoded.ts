@@ -2,6 +2,7 @@
 import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import type { Fields } from "../../src/base/unknown.js";
 import { nameOf, ObjectDecoder } from "../../src/objects/decode/object-decoder.js";
+import type { NodeRecord } from "../../src/objects/records.js";
 import type { KubeObject, ObjectSink } from "../../src/objects/object-sink.js";
 
 /** An object as the API server sends it. */
@@ -15,6 +16,12 @@ export type ApiObject =
 export function decoded({ kind, object }: ApiObject, nodeName = "this-node"): KubeObject {
   const fields = object as unknown as Fields;
   return new ObjectDecoder({ nodeName }).decode(kind, nameOf(kind, fields) ?? "(no name)", fields);
+}
+
+/** The record of a Node, of any shape. */
+export function nodeRecord(node: unknown): NodeRecord {
+  const { record } = decoded({ kind: "Node", object: node as V1Node });
+  return record as NodeRecord;
 }
 
 /** Gives `to` a Service with its EndpointSlice. */

@@ -1,9 +1,8 @@
 /** Finds ServiceCIDRs in manifests that overlap with pods and nodes of the same manifests, or the configuration's clusterCIDR. */
-import type { V1Node } from "@kubernetes/client-node";
-import { parseAddress, parseCIDR, type Prefix, prefixContains, prefixCovers } from "../../base/ip.js";
+import { parseCIDR, type Prefix, prefixContains, prefixCovers } from "../../base/ip.js";
 import { endpointsInside } from "../../objects/endpoint-list.js";
 import type { Problem } from "../../model/service-port-view.js";
-import type { SliceRecord } from "../../objects/records.js";
+import type { NodeRecord, SliceRecord } from "../../objects/records.js";
 import type { KubeObject } from "../../objects/object-sink.js";
 
 /** Maximum number of a slice's endpoints to name. */
@@ -20,7 +19,7 @@ interface NamedCIDR {
 export class ManifestOverlaps {
   readonly #clusterCIDRs: readonly Prefix[];
   readonly #cidrs: NamedCIDR[] = [];
-  readonly #nodes: { readonly name: string; readonly object: V1Node }[] = [];
+  readonly #nodes: { readonly name: string; readonly record: NodeRecord }[] = [];
   readonly #slices: SliceRecord[] = [];
 
   constructor(clusterCIDRs: readonly string[]) {
@@ -29,7 +28,7 @@ export class ManifestOverlaps {
 
   add(object: KubeObject): void {
     const { kind, name } = object;
-    if (kind === "Node") this.#nodes.push({ name, object: object.object });
+    if (kind === "Node") this.#nodes.push({ name, record: object.record });
     else if (kind === "EndpointSlice" && object.record !== undefined) this.#slices.push(object.record);
     else if (kind === "ServiceCIDR") {
       for (const [index, prefix] of (object.record ?? []).entries()) this.#cidrs.push({ name, index, prefix });
@@ -59,20 +58,10 @@ export class ManifestOverlaps {
     }
   }
 
-  *#ofNode({ name, object: { spec, status } }: { readonly name: string; readonly object: V1Node }): Iterable<Problem> {
-    const podCIDRs: readonly unknown[] = Array.isArray(spec?.podCIDRs) ? spec.podCIDRs : [spec?.podCIDR];
-    const listed = Array.isArray(spec?.podCIDRs);
-    for (const [i, text] of podCIDRs.entries()) {
-      const field = listed ? `spec.podCIDRs[${i}]` : "spec.podCIDR";
-      yield* this.#inside(name, field, typeof text === "string" ? parseCIDR(text) : undefined);
-    }
-    const addresses: readonly unknown[] = Array.isArray(status?.addresses) ? status.addresses : [];
-    for (const [i, entry] of addresses.entries()) {
-      const { address } = (entry ?? {}) as { readonly address?: unknown };
-      const canonical = typeof address === "string" ? parseAddress(address) : undefined;
-      if (canonical === undefined) continue;
-      const prefix = parseCIDR(`${canonical}/${canonical.includes(":") ? 128 : 32}`);
-      yield* this.#inside(name, `status.addresses[${i}].address`, prefix);
+  *#ofNode({ name, record }: { readonly name: string; readonly record: NodeRecord }): Iterable<Problem> {
+    for (const { field, prefix } of record.podCIDRs) yield* this.#inside(name, field, prefix);
+    for (const { field, address } of record.addresses) {
+      yield* this.#inside(name, field, parseCIDR(`${address}/${address.includes(":") ? 128 : 32}`));
     }
   }
 

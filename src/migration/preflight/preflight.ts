@@ -2,7 +2,7 @@
 import { access, constants, readdir } from "node:fs/promises";
 import { cpus, release } from "node:os";
 import { join } from "node:path";
-import type { V1Node } from "@kubernetes/client-node";
+import type { NodeRecord } from "../../objects/records.js";
 import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { reasonOf } from "../../base/unknown.js";
@@ -14,7 +14,6 @@ import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
 import { isOwnChain } from "../leftovers/iptables-names.js";
 import {
-  hostIPs,
   isUnspecified,
   type LocalAddress,
   nodeFacts,
@@ -60,7 +59,7 @@ export interface PreflightOptions {
   readonly reading: ConfigReading;
   readonly nodeName: string;
   /** This node's object. Undefined if it was not available. */
-  readonly node: V1Node | undefined;
+  readonly node: NodeRecord | undefined;
   readonly objects: ObjectFacts;
   readonly families: KernelFamilies;
   readonly modules: ModuleFacts;
@@ -192,7 +191,7 @@ async function serviceCIDRFindings(
   if (!("views" in objects)) return [];
   const { serviceCIDRs, isClusterIP, views } = objects;
   const { clusterCIDRs } = reading.loaded.config;
-  const networks = { clusterCIDRs, podCIDRs: facts.podCIDRs, nodeIPs: hostIPs(node), local };
+  const networks = { clusterCIDRs, podCIDRs: facts.podCIDRs, nodeIPs: node?.hostIPs ?? [], local };
   const overlaps = findOverlaps({ serviceCIDRs, ...networks, routes: await readRoutes(root), isClusterIP });
   return checkServiceCIDRs({ serviceCIDRs, overlaps, views });
 }

@@ -217,9 +217,12 @@ export function metadataOf(object: Fields, problems: FieldProblems): Fields {
 export function cidrsOf(value: unknown, field: string, problems: FieldProblems, effect = ""): readonly Prefix[] {
   const items = listOf(value, field, problems);
   if (items.length === 0) return NO_PREFIXES;
-  return items.flatMap((item, i) => {
-    const prefix = typeof item === "string" ? parseCIDR(item.trim()) : undefined;
-    if (prefix === undefined) problems.report(`${field}[${i}]`, `${show(item)} is not a CIDR${effect}`);
-    return prefix ?? [];
-  });
+  return items.flatMap((item, i) => cidrOf(item, `${field}[${i}]`, problems, effect) ?? []);
+}
+
+/** A network. Returns undefined, with a report, if the value is none. @param effect of that, for the report. */
+export function cidrOf(value: unknown, field: string, problems: FieldProblems, effect = ""): Prefix | undefined {
+  const prefix = typeof value === "string" ? parseCIDR(value.trim()) : undefined;
+  if (prefix === undefined) problems.report(field, `${show(value)} is not a CIDR${effect}`);
+  return prefix;
 }

@@ -1,10 +1,10 @@
-import type { V1Node } from "@kubernetes/client-node";
 import { DetailPacker } from "../endpoint-details.js";
 import { parseAddress } from "../../base/ip.js";
 import { type Pieces, runAtOnce } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { KubeKind, KubeObject } from "../object-sink.js";
 import { cidrsOf, type DecodeOptions, FieldProblems, fieldsOf } from "./field-problems.js";
+import { decodeNode } from "./decode-node.js";
 import { decodeService } from "./decode-service.js";
 import { decodeSlice } from "./decode-slice.js";
 
@@ -49,7 +49,6 @@ export class ObjectDecoder {
    * between.
    */
   *decodeInPieces(kind: KubeKind, name: string, object: Fields): Pieces<KubeObject> {
-    if (kind === "Node") return { kind, name, object: nodeOf(object) };
     const problems = new FieldProblems();
     switch (kind) {
       case "Service": {
@@ -60,6 +59,8 @@ export class ObjectDecoder {
         if (this.#onPod !== undefined) reportPods(name, object, this.#onPod);
         return yield* decodeSlice(name, object, this.#options, problems);
       }
+      case "Node":
+        return { kind, name, record: decodeNode(object, problems), problems: problems.all };
       case "ServiceCIDR": {
         const spec = fieldsOf(object["spec"], "spec", problems);
         return { kind, name, record: cidrsOf(spec["cidrs"], "spec.cidrs", problems), problems: problems.all };
@@ -74,17 +75,6 @@ export class ObjectDecoder {
     this.#names.set(text, text);
     return text;
   }
-}
-
-/** Only the fields that this program reads: images and conditions take most of a Node's memory. */
-function nodeOf({ metadata, spec, status }: Fields): V1Node {
-  const some = (value: unknown, ...names: string[]): unknown =>
-    isFields(value) ? Object.fromEntries(names.map((name) => [name, value[name]])) : value;
-  return {
-    metadata: some(metadata, "name", "uid", "labels", "deletionTimestamp"),
-    spec: some(spec, "podCIDR", "podCIDRs", "taints"),
-    status: some(status, "addresses"),
-  } as V1Node;
 }
 
 function reportPods(slice: string, { endpoints }: Fields, onPod: (address: string, pod: string) => void): void {

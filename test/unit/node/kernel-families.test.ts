@@ -9,6 +9,7 @@ import {
   type KernelFamilies,
   kernelFamilies,
 } from "../../../src/node/kernel-families.js";
+import { nodeRecord } from "../../support/decoded.ts";
 import { putFile, temporaryDirectory } from "../../support/temporary-directory.ts";
 
 describe("kernelFamilies", () => {
@@ -57,7 +58,7 @@ function check(
 ): FamilyCheck {
   const config = { ...defaultConfig(), clusterCIDRs: [ips[0]?.includes(":") ? SIX : FOUR], ...changes };
   const addresses = ips.map((address) => ({ type: "InternalIP", address }));
-  const node = { spec: { podCIDRs: [...podCIDRs] }, status: { addresses } };
+  const node = nodeRecord({ spec: { podCIDRs }, status: { addresses } });
   return checkFamilies(config, nodeFacts(config, "n1", node), kernel);
 }
 

@@ -1,15 +1,17 @@
-import type { V1Node } from "@kubernetes/client-node";
 import { describe, expect, it } from "vitest";
 import { defaultConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
+import type { NodeRecord } from "../../../src/objects/records.js";
+import { nodeRecord } from "../../support/decoded.ts";
 import { localDetector, nodeFacts, nodePortAddresses, type LocalAddress } from "../../../src/node/node-facts.js";
 
 const config = (changes: Partial<ProxyConfig> = {}): ProxyConfig => ({ ...defaultConfig(), ...changes });
-const node = (...addresses: [type: string, address: string][]): V1Node => ({
-  metadata: { name: "n1", labels: { "topology.kubernetes.io/zone": "z1" } },
-  spec: { podCIDRs: ["10.244.1.0/24", "fd00:10:244:1::/64", "nonsense"] },
-  status: { addresses: addresses.map(([type, address]) => ({ type, address })) },
-});
+const node = (...addresses: [type: string, address: string][]): NodeRecord =>
+  nodeRecord({
+    metadata: { name: "n1", labels: { "topology.kubernetes.io/zone": "z1" } },
+    spec: { podCIDRs: ["10.244.1.0/24", "fd00:10:244:1::/64", "nonsense"] },
+    status: { addresses: addresses.map(([type, address]) => ({ type, address })) },
+  });
 const local = (...addresses: string[]): LocalAddress[] =>
   addresses.map((address) => ({ family: address.includes(":") ? "ip6" : "ip", address }));
 
@@ -68,7 +70,7 @@ describe("nodeFacts", () => {
       status: { addresses: [null, { type: "InternalIP", address: 5 }, { type: "InternalIP" }] },
       spec: { podCIDRs: "x" },
     };
-    expect(nodeFacts(config(), "n1", odd as unknown as V1Node)).toMatchObject({
+    expect(nodeFacts(config(), "n1", nodeRecord(odd))).toMatchObject({
       nodeIPs: { ip: "127.0.0.1", ip6: "::1" },
       unreadableIP: true,
     });

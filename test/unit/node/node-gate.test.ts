@@ -6,7 +6,8 @@ import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import type { KernelFamilies, NodeError } from "../../../src/node/kernel-families.js";
 import { NodeGate } from "../../../src/node/node-gate.js";
 import type { KubeObject } from "../../../src/objects/object-sink.js";
-import { decoded } from "../../support/decoded.js";
+import { decoded, nodeRecord } from "../../support/decoded.js";
+import type { NodeRecord } from "../../../src/objects/records.js";
 import { keptIn } from "../../support/log.ts";
 
 const NODE = "this-node";
@@ -17,16 +18,16 @@ let passed: string[];
 let logged: Record<string, unknown>[];
 let fatal: NodeError[];
 let gate: NodeGate;
-let lastNode: V1Node | undefined;
+let lastNode: NodeRecord | undefined;
 /** Arguments of `onNode`. */
-let told: V1Node[] = [];
+let told: NodeRecord[] = [];
 
 function make(changes: Partial<ProxyConfig> = {}, { cluster = true, kernel = DUAL } = {}): void {
   passed = [];
   const describeObject = (object: KubeObject): string => `upsert ${object.kind} ${object.name}`;
   const sink = {
     upsert: (object: KubeObject) => {
-      if (object.kind === "Node") lastNode = object.object;
+      if (object.kind === "Node") lastNode = object.record;
       passed.push(describeObject(object));
     },
     remove: (kind: string, name: string) => void passed.push(`remove ${kind} ${name}`),
@@ -271,17 +272,17 @@ describe("a Node that changes while it is served", () => {
     put(node(["192.0.2.5"], undefined, "another-node"));
     put(bare);
     gate.remove("Node", NODE);
-    expect(told).toEqual([first, bare]);
+    expect(told).toEqual([nodeRecord(first), nodeRecord(bare)]);
   });
 
   it("IPs that disappear without new ones stay in use", () => {
     make();
     list(node());
-    put({ ...node([]), metadata: { name: NODE, labels: { zone: "b" } } });
-    expect(lastNode?.status?.addresses).toEqual([{ type: "InternalIP", address: "192.0.2.1" }]);
-    expect(lastNode?.metadata?.labels).toEqual({ zone: "b" });
+    put({ ...node([]), metadata: { name: NODE, labels: { "topology.kubernetes.io/zone": "b" } } });
+    expect(lastNode?.hostIPs).toEqual(["192.0.2.1"]);
+    expect(lastNode?.zone).toBe("b");
     put(node(["192.0.2.9"]));
-    expect(lastNode?.status?.addresses).toEqual([{ type: "InternalIP", address: "192.0.2.9" }]);
+    expect(lastNode?.hostIPs).toEqual(["192.0.2.9"]);
   });
 
   it("a deleted Node keeps its last data, and one that returns without IPs has the last ones", () => {
@@ -292,7 +293,7 @@ describe("a Node that changes while it is served", () => {
     expect(passed.filter((call) => call.startsWith("remove"))).toEqual(["remove Node another-node"]);
     expect(warnings()).toEqual(["Node object deleted; keeping its last state"]);
     put(node([]));
-    expect(lastNode?.status?.addresses).toHaveLength(1);
+    expect(lastNode?.hostIPs).toHaveLength(1);
     expect(fatal).toEqual([]);
   });
 });
@@ -314,7 +315,7 @@ describe("manifests", () => {
     make({ detectLocalMode: "NodeCIDR" }, { cluster });
     list(node(["192.0.2.1"], ["10.244.1.0/24"]));
     put(node([], ["10.244.2.0/24"]));
-    expect(lastNode?.status?.addresses).toEqual([]);
+    expect(lastNode?.hostIPs).toEqual([]);
     gate.remove("Node", NODE);
     expect(passed.at(-1)).toBe(`remove Node ${NODE}`);
     expect(fatal).toEqual([]);

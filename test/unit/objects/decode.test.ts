@@ -31,6 +31,50 @@ test("ObjectDecoder: another proxy's Service is not served, and causes no proble
   });
 });
 
+test("a Node's fields that cannot be read are reported, and the others are used", () => {
+  const zone = "topology.kubernetes.io/zone";
+  const address = (type: unknown, text: unknown) => ({ type, address: text });
+  const object = {
+    metadata: { name: "n", labels: { [zone]: 7 }, deletionTimestamp: "2026-01-01T00:00:00Z" },
+    spec: { podCIDR: 5, podCIDRs: ["10.244.0.0/240", "10.244.1.7/24"], taints: [{ key: "a" }, "b", { key: 3 }] },
+    status: {
+      addresses: [
+        address("ExternalIP", "203.0.113.1"),
+        address("InternalIP", "192.0.2.x"),
+        address("InternalIP", "192.0.2.1"),
+        address("InternalIP", "192.0.2.2"),
+        address("Hostname", "n"),
+        address("Hostname", 5),
+        "fd00::1",
+        address("InternalIP", "FD00::2"),
+      ],
+    },
+  };
+  const { record, problems } = new ObjectDecoder({ nodeName: "n" }).decode("Node", "n", object);
+  expect(record).toMatchObject({
+    ...{ zone: "", deleted: true, taints: ["a", "", ""], hostIPs: ["192.0.2.1", "fd00::2"], unreadableIP: true },
+    podCIDRs: [{ field: "spec.podCIDRs[1]", prefix: { text: "10.244.1.0/24" } }],
+  });
+  expect(Object.fromEntries(problems ?? [])).toEqual({
+    [`metadata.labels["${zone}"]`]: "7 is not a string",
+    "spec.podCIDR": "5 is not a string",
+    "spec.podCIDRs[0]": '"10.244.0.0/240" is not a CIDR',
+    "spec.taints[1]": '"b" is not an object',
+    "spec.taints[2].key": "3 is not a string",
+    "status.addresses[1].address": '"192.0.2.x" is not an IP address',
+    "status.addresses[5].address": "5 is not a string",
+    "status.addresses[6]": '"fd00::1" is not an object',
+  });
+});
+
+test.each([5, { addresses: 5 }, { addresses: [null] }])(
+  "a Node whose status is %j may have an IP of any family",
+  (status) => {
+    const { record, problems } = new ObjectDecoder({ nodeName: "n" }).decode("Node", "n", { status });
+    expect([record, problems?.size]).toEqual([expect.objectContaining({ hostIPs: [], unreadableIP: true }), 1]);
+  },
+);
+
 test("onPod is called for endpoints that are Pods", () => {
   const pods: string[] = [];
   const decoder = new ObjectDecoder({ nodeName: "n1", onPod: (address, pod) => pods.push(`${address} ${pod}`) });

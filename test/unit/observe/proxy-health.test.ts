@@ -1,5 +1,6 @@
 /** When this node reports itself healthy. */
-import type { V1Node } from "@kubernetes/client-node";
+import type { NodeRecord } from "../../../src/objects/records.js";
+import { nodeRecord } from "../../support/decoded.ts";
 import { beforeEach, describe, expect, test } from "vitest";
 import { ProxyHealth, rfc3339 } from "../../../src/observe/proxy-health.js";
 import type { IpFamily } from "../../../src/base/ip.js";
@@ -39,8 +40,8 @@ function written(): void {
   synced("ip6");
 }
 
-function node(parts: Partial<Record<"metadata" | "spec", unknown>> = {}): V1Node {
-  return { metadata: { name: "n1" }, ...parts } as V1Node;
+function node(parts: Partial<Record<"metadata" | "spec", unknown>> = {}): NodeRecord {
+  return nodeRecord({ metadata: { name: "n1" }, ...parts });
 }
 
 describe("readyz", () => {

@@ -10,6 +10,7 @@ import { defaultConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { FakeInterfaces, interfaceAddress } from "../../fakes/fake-interfaces.ts";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
+import { nodeRecord } from "../../support/decoded.ts";
 import { nodePortAddresses, nodeFacts } from "../../../src/node/node-facts.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { patience } from "../../lab/patience.js";
@@ -154,7 +155,7 @@ class Run {
     const node = this.#world.node;
     const { addresses } = nodePortAddresses(
       this.#config,
-      nodeFacts(this.#config, NODE, node),
+      nodeFacts(this.#config, NODE, node && nodeRecord(node)),
       family,
       LOCAL.filter((local) => local.family === family),
     );

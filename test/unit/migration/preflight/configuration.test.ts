@@ -13,6 +13,7 @@ import {
 import type { Finding } from "../../../../src/migration/preflight/finding.js";
 import { type Mode, type ModeFacts } from "../../../../src/migration/preflight/mode.js";
 import { checkPorts, type PortFacts } from "../../../../src/migration/preflight/ports.js";
+import { nodeRecord } from "../../../support/decoded.ts";
 import { NO_MODE } from "./no-mode.ts";
 
 const HEAD = { apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration" };
@@ -29,7 +30,7 @@ const MODES: Readonly<Record<Exclude<Mode, "nft-proxier">, ModeFacts>> = {
   },
   ipvs: { ...NO_MODE, foreign: [{ kind: "ipvs", seen: "interface kube-ipvs0", command: "" }] },
 };
-const NODE = { status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] } };
+const NODE = nodeRecord({ status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] } });
 
 interface Case {
   readonly mode?: ModeFacts;
@@ -254,7 +255,7 @@ describe("checkDetector", () => {
     expect(detector({ detectLocalMode: "NodeCIDR" }, NODE).at(-1)).toMatch(
       /^problem: detectLocalMode is NodeCIDR, but the Node has no podCIDRs/,
     );
-    expect(detector({ detectLocalMode: "NodeCIDR" }, { ...NODE, spec: { podCIDRs: ["10.1.0.0/24"] } })).toEqual([
+    expect(detector({ detectLocalMode: "NodeCIDR" }, nodeRecord({ spec: { podCIDRs: ["10.1.0.0/24"] } }))).toEqual([
       "ok: pods are identified by the Node's podCIDRs 10.1.0.0/24",
     ]);
   });

@@ -109,11 +109,7 @@ describe("KubernetesSource: delivered objects", () => {
       trigger: { family: "ip", at: Date.parse("2026-01-01T00:00:00Z") },
     });
     expect(sink.objects.get("Node node-1")).toMatchObject({
-      object: {
-        metadata: { labels: { "topology.kubernetes.io/zone": "a" } },
-        spec: { podCIDRs: ["10.244.0.0/24"] },
-        status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] },
-      },
+      record: { zone: "a", podCIDRs: [{ prefix: { text: "10.244.0.0/24" } }], hostIPs: ["192.0.2.1"] },
     });
   });
 });
