@@ -129,7 +129,7 @@ function differencesOf(input: ConfigInput, { nodePortAddresses, iptables }: Effe
   } else if (iptables.localhostNodePorts && !asked && (unset || nodePortAddresses.includes("0.0.0.0/0"))) {
     differences.push(
       "Node ports are not reachable on 127.0.0.1 as they were in kube-proxy's iptables mode. " +
-        `To keep that, set ${name("nodePortAddresses")} to primary and localhost`,
+        `To keep that, add primary and localhost to ${name("nodePortAddresses")}`,
     );
   }
   return differences;

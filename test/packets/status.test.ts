@@ -2,7 +2,8 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { EVENTUALLY_MS, eventually } from "../lab/eventually.ts";
 import type { Finished } from "../lab/namespace.ts";
@@ -47,6 +48,17 @@ const annotated: ServiceSpec = {
   },
 };
 
+/** Its only endpoint is the ClusterIP of `web`. */
+const chained: ServiceSpec = { name: "chained", n: 7, endpoints: [], families: ["ip"], protocols: ["tcp"] };
+const chainedSlice = {
+  apiVersion: "discovery.k8s.io/v1",
+  kind: "EndpointSlice",
+  metadata: { name: "chained-x", namespace: "default", labels: { "kubernetes.io/service-name": "chained" } },
+  addressType: "IPv4",
+  ports: [{ name: "tcp", protocol: "TCP", port: 80 }],
+  endpoints: [{ addresses: [clusterAddress(1).ip] }],
+};
+
 const headless = serviceObject({
   ...{ name: "hidden", n: 6, endpoints: [], protocols: ["tcp"] },
   spec: { type: "ClusterIP", clusterIP: "None", clusterIPs: ["None"] },
@@ -66,6 +78,8 @@ beforeAll(async () => {
   const args = await cluster.write([
     ...[web, empty, shop, alike, annotated].flatMap((service) => serviceObjects(cluster.lab, service)),
     headless,
+    serviceObject(chained),
+    chainedSlice,
   ]);
   daemon = cluster.start(["run", ...args, "--control-socket", socket]);
   daemon.stderr?.resume();
@@ -135,6 +149,14 @@ test("a named service is listed with its endpoints, and one that is not served i
     const missing = await ask("services", name);
     expect([missing.code, missing.stderr]).toEqual([1, expect.stringContaining(message)]);
   }
+});
+
+test("an endpoint that is the ClusterIP of another service is named as the reason, because no packet reaches it", async () => {
+  const { stdout } = await ask("services", "default/chained");
+  expect(stdout).toMatch(
+    /^ {2}reason +endpoint 10\.96\.1\.1 is the ClusterIP of default\/web, so it cannot be reached$/m,
+  );
+  expect((await ask("services", "default/web")).stdout).not.toContain("ClusterIP of");
 });
 
 test("services are named in the same ways by every command", async () => {
@@ -291,9 +313,35 @@ test("status names the last process that changed the table", async () => {
   await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
   await eventually(async () => {
     const { stdout } = await ask("status");
-    expect(stdout).toMatch(/last repair +nft \(pid \d+.*\) deleted the IPv4 table \w+ ago; repaired in \d+ms/);
+    expect(stdout).toMatch(
+      /last repair +nft \((?:pid|thread) \d+.*\) deleted the IPv4 table \w+ ago; repaired in \d+ms/,
+    );
   });
-  expect((await ask("status", "--events")).stdout).toMatch(/warning +nft \(pid \d+.*\) deleted the IPv4 table/);
+  expect((await ask("status", "--events")).stdout).toMatch(
+    /warning +nft \((?:pid|thread) \d+.*\) deleted the IPv4 table/,
+  );
+});
+
+test("a program that changed the table from a thread is named with the pid of its process", async () => {
+  const kernel = pathToFileURL(join(dirname(cluster.main), "netlink/nft-kernel.js")).href;
+  // The kernel reports the thread of the pool that sends the transaction.
+  const script = `
+    const { NftKernel } = await import(${JSON.stringify(kernel)});
+    const kernel = await NftKernel.open();
+    await kernel.commit([{ op: "delete", kind: "table", family: "ip6", table: "kube-proxy" }]);
+    setInterval(() => undefined, 1000);`;
+  const other = cluster.node.spawn([process.execPath, "--input-type=module", "-e", script], {
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  try {
+    await eventually(async () => {
+      const { stdout } = await ask("status");
+      const [, pid] = /last repair +.+ \(pid (\d+).*\) deleted the IPv6 table/.exec(stdout) ?? [];
+      expect([stdout, pid]).toEqual([stdout, String(other.pid)]);
+    });
+  } finally {
+    await endIfRunning(other);
+  }
 });
 
 test("page says why there is no page, and what to do", async () => {
@@ -315,6 +363,23 @@ test("another user is refused", async () => {
   expect(stderr).toContain("permission denied. Run the command as root");
 });
 
+test("a daemon that hangs is told from one that does not run", async () => {
+  const { pid } = daemon;
+  process.kill(pid!, "SIGSTOP");
+  try {
+    const [status, services, top] = await Promise.all([ask("status"), ask("services"), ask("top", "--count", "1")]);
+    const hangs = `the daemon at ${socket} (pid ${pid}) does not answer within 5s: it runs, but hangs.`;
+    expect([status.code, status.stdout]).toEqual([1, expect.stringContaining(hangs)]);
+    expect(status.stdout).toContain(`delete its pod, or run \`kill -KILL ${pid}\``);
+    expect(status.stdout).not.toMatch(/\bstart the daemon/);
+    expect([services.code, services.stderr]).toEqual([0, expect.stringContaining(hangs)]);
+    expect([top.code, top.stderr]).toEqual([1, expect.stringContaining(hangs)]);
+  } finally {
+    process.kill(pid!, "SIGCONT");
+  }
+  await eventually(async () => expect((await ask("status")).code).toBe(0));
+});
+
 test("without a daemon only the kernel is asked, and the output says what is unknown", async () => {
   await end(daemon);
   const services = await ask("services");
@@ -328,7 +393,7 @@ test("without a daemon only the kernel is asked, and the output says what is unk
   }
   const status = await ask("status");
   expect(status.code).toBe(1);
-  expect(status.stdout).toMatch(/^PROBLEM +no daemon answers/);
+  expect(status.stdout).toMatch(/^PROBLEM +no daemon answers[^]*start the daemon/);
   expect(status.stdout).toMatch(/^IPv4 +active: \d+ VIPs and node ports$/m);
   const named = await ask("services", "default/web");
   expect(named.code).toBe(1);

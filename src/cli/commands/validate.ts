@@ -23,7 +23,7 @@ const REPORT = { apiVersion: "nft-proxier.dev/v1", kind: "ValidationReport" } as
 
 /**
  * error: it cannot be read or served as written, which mostly makes the manifests incomplete. warning: it was read but serves nothing, because
- * another object has it or its service is missing. note: it is skipped by rule.
+ * another object has it or its service is missing. note: it is skipped by rule, or the kernel delivers nothing to it.
  */
 type Severity = "error" | "warning" | "note";
 
@@ -134,6 +134,10 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
   for (const problem of model.unbalanced()) {
     const [what, action] = ["has no effect", "remove the annotation, or split the service"];
     found.push({ severity: "warning", ...(await ofObject(problem)), what, why: problem.reason, action });
+  }
+  for (const problem of model.endpointsAtClusterIPs()) {
+    const [what, action] = ["gets no packets", "list addresses of pods, or point clients at the other service"];
+    found.push({ severity: "note", ...(await ofObject(problem)), what, why: problem.reason, action });
   }
   for (const { name, service } of model.straySlices()) {
     // If the Service exists, it has its own finding, or it is deliberately not served (headless, or for another proxy).

@@ -10,6 +10,7 @@ import type { ServiceModel } from "../../model/service-model.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Problem, ServicePortView } from "../../model/service-port-view.js";
 import { type ConnectionCounts, NOT_COUNTED } from "../../ruleset/connection-counts.js";
+import { clusterIPsAmong } from "../../model/slices.js";
 import { annotationStatus } from "./annotation-status.js";
 import {
   compareServices,
@@ -20,7 +21,14 @@ import {
 
 export type ListedModel = Pick<
   ServiceModel,
-  "services" | "eachView" | "eachViewWithCandidates" | "ownerOf" | "lostClaims" | "unbalanced" | "askedFor"
+  | "services"
+  | "eachView"
+  | "eachViewWithCandidates"
+  | "ownerOf"
+  | "lostClaims"
+  | "unbalanced"
+  | "askedFor"
+  | "clusterIPs"
 >;
 
 /** A service's state in the kernel, which does not follow from its objects. */
@@ -69,19 +77,21 @@ export function isServed({ model, families }: Listing, service: string): boolean
 
 /** Yields one service with its endpoints, some ports at a time, or nothing if it is not served. */
 export function describeService(listing: Listing, service: string): AsyncGenerator<ServicePortStatus[]> {
-  return piecesOf(listing, [service], true);
+  return piecesOf(listing, [service], true, listing.model.clusterIPs());
 }
 
 async function* piecesOf(
   listing: Listing,
   services: readonly string[],
   withEndpoints: boolean,
+  /** The service of each ClusterIP. Not for lists, because each endpoint is looked up. */
+  clusterIPs?: ReadonlyMap<string, string>,
 ): AsyncGenerator<ServicePortStatus[]> {
   const reasonsOf = await reasonsIn(listing.model);
   const slice = new TimeSlice(PIECE_MS);
   let piece: ServicePortStatus[] = [];
   for (const service of services) {
-    for (const port of portsOf(listing, service, reasonsOf(service), withEndpoints)) {
+    for (const port of portsOf(listing, service, reasonsOf(service), withEndpoints, clusterIPs)) {
       if (port !== undefined) piece.push(port);
       if (!slice.spent) continue;
       yield piece;
@@ -163,6 +173,8 @@ interface Reasons {
   readonly lost: string | undefined;
   /** Undefined unless the slots of its balance annotations are not written. */
   readonly ignored: string | undefined;
+  /** Undefined unless an endpoint is a ClusterIP. */
+  readonly unreachable?: string | undefined;
 }
 
 /** Also yields undefined after each family, because a service may have no port there, and the caller must check its time slice. */
@@ -171,6 +183,7 @@ function* portsOf(
   service: string,
   reasons: Reasons,
   withEndpoints: boolean,
+  clusterIPs?: ReadonlyMap<string, string>,
 ): Generator<ServicePortStatus | undefined, void> {
   const asked = model.askedFor(service);
   for (const family of families) {
@@ -179,6 +192,7 @@ function* portsOf(
       const counts = countStates(candidates);
       const connections = ofPort(view);
       const refusals = counted.refusalsOf?.(family, view);
+      const [unreachable] = clusterIPs === undefined ? [] : clusterIPsAmong(candidates.endpoints, clusterIPs);
       yield {
         ...statusOf(family, view, counts),
         connections: connections?.[0],
@@ -188,7 +202,7 @@ function* portsOf(
         refusals: refusals?.refusals,
         refusalAgesMs: refusals?.refusalAgesMs,
         refusalsIncomplete: refusals?.refusalsIncomplete,
-        ...stateOf(family, view, counts, states, reasons),
+        ...stateOf(family, view, counts, states, { ...reasons, unreachable }),
         endpoints: withEndpoints
           ? endpointsOf(view, candidates, asked?.drainSeconds ?? 0, ofEndpoints(view), refusals?.byEndpoint)
           : undefined,
@@ -233,13 +247,14 @@ function stateOf(
   view: ServicePortView,
   counts: EndpointCounts,
   states: ServiceStates,
-  { lost, ignored }: Reasons,
+  { lost, ignored, unreachable }: Reasons,
 ): { readonly state: ServiceState; readonly reason?: string } {
   const refusal = states.quarantineReason(family, view.service);
   if (refusal !== undefined) return { state: "quarantined", reason: refusal };
   if (!states.active(family)) return { state: "pending", reason: "the rules have not been written since startup" };
   if (lost !== undefined) return { state: "shadowed", reason: lost };
   if (!view.hasAnyEndpoint) return { state: "rejected", reason: "no endpoint on any node is ready" };
+  if (unreachable !== undefined) return { state: "active", reason: unreachable };
   const drops = dropsHere(view);
   if (drops !== undefined) return { state: "no-local-endpoint", reason: drops };
   if (counts.ready > 0) return { state: "active", reason: view.balance === undefined ? ignored : undefined };

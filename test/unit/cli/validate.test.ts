@@ -47,6 +47,47 @@ const slice = (name: string, of: string) => ({
 });
 
 describe("validate", () => {
+  test("fields of a Node are checked like those of other objects, with line and column", async () => {
+    const node = { apiVersion: "v1", kind: "Node", metadata: { name: "n" } };
+    await put({
+      "a.json": service("web"),
+      "b.json": { ...node, spec: { podCIDRs: ["10.244.0.0/240"] }, status: { addresses: 5 } },
+    });
+    const { code, report } = await validate();
+    expect(code).toBe(1);
+    expect(report.findings).toMatchObject([
+      {
+        ...{ severity: "error", file: "b.json", line: 9, column: 7, object: { kind: "Node", name: "n" } },
+        ...{ field: "spec.podCIDRs[0]", why: '"10.244.0.0/240" is not a CIDR' },
+      },
+      { line: 13, field: "status.addresses", why: "5 is not a list" },
+    ]);
+  });
+
+  test("an endpoint that is the ClusterIP of another service is a note", async () => {
+    const front = service("front", { clusterIP: "10.96.0.2" });
+    const chained = {
+      ...slice("front-1", "front"),
+      endpoints: [{ addresses: ["10.244.0.9"] }, { addresses: ["10.96.0.1"] }],
+    };
+    await put({ "a.json": service("back"), "b.json": slice("back-1", "back"), "c.json": front, "d.json": chained });
+    const { code, report } = await validate();
+    expect(code).toBe(0);
+    expect(report.findings).toEqual([
+      {
+        severity: "note",
+        file: "d.json",
+        line: expect.any(Number) as number,
+        column: expect.any(Number) as number,
+        object: { kind: "EndpointSlice", name: "default/front-1" },
+        field: "endpoints",
+        what: "gets no packets",
+        why: "endpoint 10.96.0.1 is the ClusterIP of default/back, so it cannot be reached",
+        action: "list addresses of pods, or point clients at the other service",
+      },
+    ]);
+  });
+
   test("no finding exits with 0, and shows what would be served", async () => {
     await put({ "a.json": service("web"), "b.json": slice("web-1", "web") });
     const { code, report } = await validate();
