@@ -219,7 +219,8 @@ function problemOf(
     ...(unanswered === 0 ? [] : [`did not answer ${counted(unanswered, "connection")}`]),
   ];
   const name = `${service}${portName === "" ? "" : `:${portName}`} (${port}/${protocol} ${FAMILY_NAMES[family]})`;
-  const what = `${name}: ${names} ${did.join(", and ")}; no endpoint has ${protocol === "UDP" ? "answered any" : "an open connection"}`;
+  const none = protocol === "UDP" ? "no endpoint has answered any" : "no endpoint has an open connection";
+  const what = `${name}: ${names} ${did.join(", and ")}; ${none}`;
   const remedy =
     refused > 0
       ? "compare targetPort with the port on which the pods listen"
