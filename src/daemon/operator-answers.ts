@@ -2,7 +2,8 @@
 import { servesLocalhost } from "../config/node-port-addresses.js";
 import { type IpFamily, withPort } from "../base/ip.js";
 import { countKernelEntries } from "./answers/kernel-entries.js";
-import { NodeWatch } from "../migration/preflight/node-inspection.js";
+import { NodeWatch } from "../tools/node-inspection.js";
+import { handoverProblems } from "../migration/handover/handover-problems.js";
 import { ControlServer, NotReady, type Route } from "./control/control-server.js";
 import { ServiceBoard } from "./answers/service-board.js";
 import { StatusBoard } from "./answers/status-board.js";
@@ -116,8 +117,8 @@ export class OperatorAnswers {
   #statusBoard(): StatusBoard {
     const { kernel, version, nodeName, manifests, config } = this.#options;
     const { proxier, cluster, observation, listeners, overlaps } = this.#parts;
-    const { masqueradeBit } = this.#options.config.nftables;
-    const node = new NodeWatch({ kernel, legacy: kernel.legacy, masqueradeBit });
+    const { masqueradeBit } = config.nftables;
+    const node = new NodeWatch({ kernel, legacy: kernel.legacy, masqueradeBit, config });
     const failing = new FailingServices({
       families: this.#options.families.families,
       model: proxier.model,
@@ -133,8 +134,12 @@ export class OperatorAnswers {
       health: observation.health,
       servesHealthz: this.#options.node !== undefined && config.healthzBindAddress !== "",
       inspectNode: async (served) => {
-        const [inspection, overlapping] = await Promise.all([node.inspect(served), overlaps.problems()]);
-        return { ...inspection, problems: [...inspection.problems, ...overlapping] };
+        const [inspection, ...others] = await Promise.all([
+          node.inspect(served),
+          handoverProblems(kernel),
+          overlaps.problems(),
+        ]);
+        return { ...inspection, problems: [...inspection.problems, ...others.flat()] };
       },
       kernelEntries: (family) => countKernelEntries(kernel, family),
       failingServices: () => failing.problems(),

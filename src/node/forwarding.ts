@@ -11,6 +11,7 @@ import type { Kernel, TableRef } from "../netlink/kernel.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
 import { readNumber } from "./kernel-number.js";
+import type { Shortcoming } from "./packet-settings.js";
 import type { LegacyTables } from "../netlink/legacy-tables.js";
 import { chainsWithRules } from "./legacy-layout.js";
 import { legacyTableNames } from "./proc-file.js";
@@ -57,10 +58,9 @@ const FIREWALL_HINT =
 const BRIDGE_HINT =
   "a pod gets no answer from a service whose endpoint is on the pod's own bridge. If pods use this bridge, run the command on this node";
 
-/** @param acceptsNone no rule of the chain accepts packets, so its policy drops all of them. */
-export function droppingText({ family, table, chain }: DroppingChain, acceptsNone: boolean): string {
-  const what = `chain ${chain} of table ${family} ${table} drops forwarded packets by policy`;
-  return acceptsNone ? `${what}, and has no rule that accepts any, so packets to services are not forwarded` : what;
+/** For a chain without rules. */
+export function droppingText({ family, table, chain }: DroppingChain): string {
+  return `chain ${chain} of table ${family} ${table} drops forwarded packets by policy, and has no rule that accepts any, so packets to services are not forwarded`;
 }
 
 export function keptRemedy(command: string): string {
@@ -74,7 +74,10 @@ export function keptRemedy(command: string): string {
 export async function reportForwarding(options: ForwardingOptions): Promise<void> {
   const { log } = options;
   try {
-    for (const { hasRules: _, ...chain } of await findDroppingChains(options)) {
+    for (const { hasRules: _, ...chain } of [
+      ...(await droppingChains(options)),
+      ...(await findLegacyForward(options)),
+    ]) {
       log.warn({ ...chain, policy: "drop", hint: FIREWALL_HINT }, "a firewall drops forwarded packets");
     }
     for (const bridge of await findSkippingBridges(options)) {
@@ -83,11 +86,6 @@ export async function reportForwarding(options: ForwardingOptions): Promise<void
   } catch (error) {
     log.warn({ err: error }, "checking for firewalls failed");
   }
-}
-
-/** Chains that drop forwarded packets by policy, including the older iptables' chains. Rejects with KernelError. */
-export async function findDroppingChains(options: Omit<ForwardingOptions, "log" | "config">): Promise<DroppingChain[]> {
-  return [...(await droppingChains(options)), ...(await findLegacyForward(options))];
 }
 
 async function droppingChains({
@@ -165,6 +163,19 @@ export async function findSkippingBridges({
     }
   }
   return found;
+}
+
+/** The bridge by which pods are identified (detectLocalMode BridgeInterface), if it is not among this node's interfaces. */
+export function missingPodBridge(
+  { detectLocalMode, detectLocal }: ForwardingOptions["config"],
+  interfaces: readonly string[],
+): Shortcoming | undefined {
+  const { bridgeInterface } = detectLocal;
+  if (detectLocalMode !== "BridgeInterface" || interfaces.includes(bridgeInterface)) return undefined;
+  return {
+    what: `there is no interface ${bridgeInterface} (detectLocal.bridgeInterface), so no traffic is recognized as a pod's`,
+    remedy: `set the name of the pods' bridge; this node has ${interfaces.slice(0, 10).join(", ")}`,
+  };
 }
 
 /** Names of the bridges that pods may be on: bridges with a port, or configured as the pods' bridge. */

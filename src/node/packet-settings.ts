@@ -31,7 +31,7 @@ export async function conntrackFill(root = "/"): Promise<ConntrackFill | undefin
 }
 
 /** A problem, and how to fix it. */
-interface Shortcoming {
+export interface Shortcoming {
   readonly what: string;
   readonly remedy: string;
 }

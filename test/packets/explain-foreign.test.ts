@@ -146,6 +146,37 @@ test("each endpoint has its own end", async () => {
   });
 });
 
+test("rules that change the mark are steps, and one that prevents masquerading is a note with its consequence", async () => {
+  const pre = 'iifname "eth1" meta mark set 0x20';
+  const post = "meta mark and 0x20 == 0x20 meta mark set meta mark and 0xffffbfff";
+  const base = (hook: string): string => `type filter hook ${hook} priority mangle;`;
+  const rules = `table ip vpn {\nchain pre { ${base("prerouting")}\n${pre}\n}\nchain post { ${base("postrouting")}\n${post}\n}\n}\n`;
+  await withRules(rules, async () => {
+    const said = await explained(CLIENT);
+    const steps = said.steps.filter(({ table }) => table === "ip vpn").map(({ chain: at, text }) => `${at}: ${text}`);
+    expect(steps).toEqual([
+      expect.stringMatching(/^pre: mark set to 0x20 \(was 0x0\): iifname "eth1" .*\(handle \d+\)$/),
+      expect.stringMatching(/^post: mark set to 0x20 \(was 0x4020\): .*\(handle \d+\)$/),
+    ]);
+    expect(said.endpoints).toMatchObject([
+      { masqueraded: false, unmasqueradedBy: expect.stringMatching(/^ip vpn post: .*\(handle \d+\)$/) as string },
+    ]);
+    const { stdout } = await cluster.command([
+      "explain",
+      "--in",
+      "eth1",
+      PLAN.client.ip,
+      `${PLAN.node.ip}:${NODE_PORT}`,
+    ]);
+    expect(stdout).toMatch(
+      /goes to an endpoint, but is not masqueraded, so answers of endpoints on other nodes may bypass this node$/m,
+    );
+    expect(stdout).toMatch(
+      /^note: ip vpn post: .* clears the bit of the packet mark .* the sender does not recognize them/m,
+    );
+  });
+});
+
 test("a reply that another table drops is reported", async () => {
   const rules = table("corpfw", "chain f {\ntype filter hook forward priority 0\nip saddr 10.244.0.5 drop\n}");
   await withRules(rules, async () => {

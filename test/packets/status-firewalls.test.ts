@@ -11,7 +11,14 @@ import { legacyRule } from "../lab/legacy-rules.ts";
 import type { LegacyRule } from "../lab/legacy-table.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
-import { clusterAddress, SERVICE_PORT, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import {
+  clusterAddress,
+  loadBalancerAddress,
+  nodePortOf,
+  SERVICE_PORT,
+  serviceObjects,
+  type ServiceSpec,
+} from "./support/objects.ts";
 import { end } from "./support/daemon.ts";
 import { iptablesSave } from "./support/iptables-save.ts";
 
@@ -23,6 +30,7 @@ let cluster: Cluster;
 let directory: string;
 let socket: string;
 let daemon: ChildProcess;
+let args: readonly string[];
 beforeAll(async () => {
   cluster = await Cluster.create([
     { name: "a", on: "node" },
@@ -30,7 +38,7 @@ beforeAll(async () => {
   ]);
   directory = await cluster.temporaryDirectory();
   socket = join(directory, "daemon.sock");
-  const args = await cluster.write([web, far, both].flatMap((service) => serviceObjects(cluster.lab, service)));
+  args = await cluster.write([web, far, both].flatMap((service) => serviceObjects(cluster.lab, service)));
   daemon = cluster.start(["run", ...args, "--control-socket", socket]);
   daemon.stderr?.resume();
   await eventually(async () => expect((await status()).code).toBe(0));
@@ -112,6 +120,18 @@ const DROPS: readonly {
     what: /\(hook prerouting\) of table ip wall drops packets to default\/far: by rule ip daddr 10\.96\.1\.2 tcp dport 80 drop/,
   },
   {
+    name: "a node port, for every client",
+    rules: wall("ip", "prerouting priority -150", `tcp dport ${nodePortOf(web.n)} drop`),
+    services: [],
+    what: /\(hook prerouting\) of table ip wall drops packets to default\/web \(node port 30001\): by rule tcp dport 30001 drop/,
+  },
+  {
+    name: "a load balancer's address, for every client",
+    rules: wall("ip", "prerouting priority -150", `ip daddr ${loadBalancerAddress(far.n).ip} reject`),
+    services: [],
+    what: /\(hook prerouting\) of table ip wall rejects packets to default\/far \(203\.0\.113\.2\): by rule ip daddr 203\.0\.113\.2 reject/,
+  },
+  {
     name: "packets to an endpoint's device, at its egress",
     rules: wall("netdev", "egress device pod0 priority 0", "tcp dport 8080 drop"),
     services: [web],
@@ -140,6 +160,76 @@ test.for(DROPS)("a firewall drops $name", async ({ rules, services, what }) => {
     await nft(`delete table ${/^table (\w+ \w+)/.exec(rules)?.[1] ?? ""}`);
   }
   await eventually(async () => expect(await status()).toMatchObject({ code: 0, problems: [] }));
+});
+
+test.for([
+  {
+    name: "by its zones",
+    rules: [`iifname vmap { "eth0" : accept, "eth1" : accept, "out0" : accept }`],
+    by: "by policy",
+  },
+  {
+    name: "by their network",
+    rules: ["ip saddr 10.244.0.0/16 drop", "accept"],
+    by: "by rule ip saddr 10\\.244\\.0\\.0/16 drop",
+  },
+])(
+  "a firewall that refuses every pod is a problem, although it accepts clients outside: $name",
+  async ({ rules, by }) => {
+    await nft(wall("inet", "forward priority 0; policy drop", "ct state established accept", ...rules));
+    try {
+      await expectReached(true, web, far);
+      const to = { destination: clusterAddress(far.n).ip, port: SERVICE_PORT, timeoutMs: 500 };
+      const pod = cluster.lab.pod("a");
+      const [outcome] = await pod.namespace.agent().probe({ protocol: "tcp", source: pod.address.ip, ...to });
+      expect(outcome?.result).not.toBe("ok");
+      await eventually(async () => {
+        const { code, problems } = await status();
+        expect(problems.map((problem) => problem.what)).toContainEqual(
+          expect.stringMatching(
+            new RegExp(
+              `^chain gate \\(hook forward\\) of table inet wall drops packets to default/.* from pods \\(pod0\\): ${by}`,
+            ),
+          ),
+        );
+        expect(code).toBe(1);
+      });
+    } finally {
+      await nft("delete table inet wall");
+    }
+  },
+);
+
+test("rules that change the masquerade bit are problems, as preflight says", async () => {
+  const said = async (): Promise<readonly string[]> => {
+    const problems = (await status()).problems.map(({ what }) => what);
+    const { stdout } = await cluster.command(["preflight", ...args, "-o", "json"]);
+    const { findings } = JSON.parse(stdout) as { findings: { level: string; check: string; what: string }[] };
+    const same = findings.filter(({ level, check }) => level === "problem" && check === "masquerade-bit");
+    expect(same.map(({ what }) => what)).toEqual(problems);
+    return problems;
+  };
+  const keepsTheBit = [`meta mark set meta mark or 0x20`, `iifname "wg0" meta mark set 0x1`];
+  await nft(wall("inet", "postrouting priority -150", ...keepsTheBit));
+  try {
+    await eventually(async () => expect(await said()).toEqual([]));
+    await nft(`add rule inet wall gate iifname "eth1" meta mark set meta mark and 0xffffbfff`);
+    await eventually(async () =>
+      expect(await said()).toEqual([
+        expect.stringMatching(
+          /^rules of chain gate \(hook postrouting\) of table inet wall overwrite bit 14 of the packet mark \(0x4000\), such as iifname "eth1" .*\(handle \d+\): nft-proxier does not masquerade packets to default\/web, default\/far, default\/both that they match, so answers of endpoints on other nodes bypass this node/,
+        ),
+      ]),
+    );
+    await nft("flush chain inet wall gate\nadd rule inet wall gate udp dport 4789 meta mark set meta mark or 0x4000");
+    await eventually(async () =>
+      expect(await said()).toEqual([
+        "rules of table inet wall set bit 14 of the packet mark (0x4000) (chain gate), so nft-proxier masquerades the service connections that they mark",
+      ]),
+    );
+  } finally {
+    await nft("delete table inet wall");
+  }
 });
 
 test("a firewall at the device of some clients is named", async () => {

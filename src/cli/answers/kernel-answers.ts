@@ -6,7 +6,7 @@ import type { DaemonAwayError } from "./daemon-answers.js";
 import type { Answers, KernelService, KernelServiceList, KernelStatus } from "./answers.js";
 import type { Kernel, SetDump, Verdict } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
-import { handoverProblems } from "../../migration/preflight/node-inspection.js";
+import { handoverProblems } from "../../migration/handover/handover-problems.js";
 import { API_VERSION, type StatusProblem } from "../../observe/status-report.js";
 import { conntrackFill, conntrackFull, forwardingOff } from "../../node/packet-settings.js";
 import { unpackNumber, unpackServiceKey } from "../../ruleset/key-packer.js";

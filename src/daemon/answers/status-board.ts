@@ -20,7 +20,7 @@ import { firstOf, repairText } from "../../observe/repair-text.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { packetsOf, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
 import { EventRing } from "./event-ring.js";
-import type { NodeInspection, ServedPackets } from "../../migration/preflight/node-inspection.js";
+import type { NodeInspection, ServedPackets } from "../../tools/node-inspection.js";
 import type { ServiceStates } from "./listed-services.js";
 import {
   API_VERSION,

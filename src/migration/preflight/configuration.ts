@@ -5,6 +5,7 @@ import { type LoadedConfig } from "../../config/load.js";
 import { isLoopback, type LocalAddress, type NodeFacts, type NodePortPlaces } from "../../node/node-facts.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { checkFamilies, type KernelFamilies } from "../../node/kernel-families.js";
+import { missingPodBridge } from "../../node/forwarding.js";
 import type { DesiredNumber } from "../../node/kernel-number.js";
 import type { IpFamily } from "../../base/ip.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
@@ -238,14 +239,9 @@ function detectorSaid(
         ),
       ];
     case "BridgeInterface": {
-      const { bridgeInterface } = detectLocal;
-      if (interfaces.includes(bridgeInterface)) return [ok(`pods are identified by interface ${bridgeInterface}`)];
-      return [
-        problem(
-          `there is no interface ${bridgeInterface} (detectLocal.bridgeInterface), so no traffic is recognized as a pod's`,
-          `set the name of the pods' bridge; this node has ${named(interfaces, 10)}`,
-        ),
-      ];
+      const missing = missingPodBridge({ detectLocalMode, detectLocal }, interfaces);
+      if (missing !== undefined) return [problem(missing.what, missing.remedy)];
+      return [ok(`pods are identified by interface ${detectLocal.bridgeInterface}`)];
     }
     case "InterfaceNamePrefix": {
       const { interfaceNamePrefix } = detectLocal;

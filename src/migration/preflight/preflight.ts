@@ -1,5 +1,5 @@
 /** Inspects this node and reports what would change with nft-proxier. Nothing here writes, loads or sends anything. */
-import { access, constants, readdir } from "node:fs/promises";
+import { access, constants } from "node:fs/promises";
 import { cpus, release } from "node:os";
 import { join } from "node:path";
 import type { NodeRecord } from "../../objects/records.js";
@@ -7,9 +7,11 @@ import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { reasonOf } from "../../base/unknown.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
-import { type FirewallInspection, inspectFirewalls } from "./node-inspection.js";
+import { inspectFirewalls, interfaceNames, type ServedPackets } from "../../tools/node-inspection.js";
+import { readForeignChains } from "../../tools/explain/firewall/foreign-chains.js";
+import type { RuleInfo } from "../../netlink/kernel.js";
 import type { RoutedKernel } from "../../tools/explain/world/routing.js";
-import { packetsOf, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
+import { packetsOf, packetsOfAny, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
 import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
 import { isOwnChain } from "../leftovers/iptables-names.js";
@@ -22,7 +24,7 @@ import {
   type NodePortPlaces,
 } from "../../node/node-facts.js";
 import type { KernelFamilies } from "../../node/kernel-families.js";
-import { findDroppingChains, findSkippingBridges } from "../../node/forwarding.js";
+import { findSkippingBridges } from "../../node/forwarding.js";
 import { readNumber } from "../../node/kernel-number.js";
 import { readRoutes } from "../../node/routes.js";
 import { findOverlaps } from "../../node/service-cidr-overlaps.js";
@@ -42,7 +44,7 @@ import {
 } from "./configuration.js";
 import { type Finding, inOrder, note, of, ok } from "./finding.js";
 import { checkFootprint, type ElementCount } from "./footprint.js";
-import { checkHooks, type HookFacts, readForeignChains } from "./hooks.js";
+import { checkHooks, type HookFacts, isProxysRule } from "./hooks.js";
 import { processWith, readListeners } from "../../node/socket-listeners.js";
 import { checkMode, type ModeFacts, modesOf, readMode } from "./mode.js";
 import { checkModules, type ModuleFacts } from "./modules.js";
@@ -83,7 +85,7 @@ export async function preflight(options: PreflightOptions): Promise<Finding[]> {
   const facts = nodeFacts(config, options.nodeName, options.node);
   const places = families.map((family) => ({ family, places: nodePortAddresses(config, facts, family, local) }));
   const nodeKnown = options.node !== undefined || !isUnspecified(config.bindAddress);
-  const interfaces = await readdir(join(root, "sys/class/net")).catch(() => []);
+  const interfaces = await interfaceNames(root);
   const routeLocalnet = await readSysctl("net.ipv4.conf.all.route_localnet", root);
   return inOrder([
     ...checkMode(mode),
@@ -239,37 +241,31 @@ interface HookOptions {
 async function hookFindings(kernel: PreflightKernel | undefined, options: HookOptions): Promise<Finding[]> {
   const { config, families, mode, interfaces, objects, root } = options;
   const bridges = await findSkippingBridges({ config, families, root });
-  const seen = { mode, bridges, interfaces, masqueradeBit: config.nftables.masqueradeBit };
-  if (kernel === undefined)
-    return checkHooks({ ...seen, chains: [], legacyNat: [], dropping: [], firewalls: undefined });
+  const seen = { mode, bridges, interfaces, hasServices: "views" in objects };
+  if (kernel === undefined) return checkHooks({ ...seen, chains: [], legacyNat: [], firewalls: undefined });
   const { legacy } = kernel;
-  const [chains, dropping, legacyNat, firewalls] = await Promise.all([
-    readForeignChains(kernel, families),
-    findDroppingChains({ kernel, families, legacy, root }),
+  const { masqueradeBit } = config.nftables;
+  const [chains, legacyNat, firewalls] = await Promise.all([
+    readForeignChains(kernel, families, isKept),
     Promise.all(families.map((family) => readLegacyNat(legacy, family, root))),
-    inspectFirewallsOf(kernel, objects, config),
+    inspectFirewalls({ kernel, legacy, root, masqueradeBit, isMet: isKept }, servedBy(objects, families)),
   ]);
-  return checkHooks({ ...seen, chains, legacyNat, dropping, firewalls });
+  return checkHooks({ ...seen, chains, legacyNat, firewalls });
 }
 
-/** The chains that drop by policy already cover the older iptables. */
-async function inspectFirewallsOf(
-  kernel: PreflightKernel,
-  objects: ObjectFacts,
-  { nftables: { masqueradeBit } }: ProxyConfig,
-): Promise<FirewallInspection | undefined> {
-  if (!("views" in objects)) return undefined;
-  const families = [...objects.views];
-  const services = new Set(families.flatMap(([, ofFamily]) => [...ofFamily.keys()]));
+/** kube-proxy's own rules are gone after the change. */
+const isKept = (rule: RuleInfo): boolean => !isProxysRule(rule);
+
+/** The packets of the known services, or else of any service. */
+function servedBy(objects: ObjectFacts, families: readonly IpFamily[]): ServedPackets {
+  if (!("views" in objects)) return { families, services: ["services"], packets: () => packetsOfAny(families) };
+  const all = [...objects.views];
   function* packets(service: string): Iterable<ServicePacket> {
-    for (const [family, ofFamily] of families) {
+    for (const [family, ofFamily] of all) {
       for (const view of ofFamily.get(service) ?? []) yield* packetsOf(family, view);
     }
   }
-  return inspectFirewalls(
-    { kernel, masqueradeBit },
-    { families: families.map(([family]) => family), services, packets },
-  );
+  return { families, services: new Set(all.flatMap(([, ofFamily]) => [...ofFamily.keys()])), packets };
 }
 
 async function readLegacyNat(

@@ -12,7 +12,7 @@ import { branchOf, isPlain, type Step } from "./machine/branch.js";
 import { Journey, type JourneyEnd, type Origin } from "./machine/journey.js";
 import type { World } from "./machine/machine-world.js";
 import { PacketState } from "./machine/packet-state.js";
-import { endText } from "./machine/run-chain.js";
+import { endText } from "./machine/hooks.js";
 import type { PacketSpec } from "./packet-spec.js";
 import { worldOf } from "./world/node-world.js";
 import { type RoutedKernel, Routing } from "./world/routing.js";
@@ -26,6 +26,8 @@ export interface ExplainedEndpoint {
   readonly share: number;
   /** Whether the endpoint sees an address of this node instead of the sender's. */
   readonly masqueraded: boolean;
+  /** The rule of another program because of which it is not masqueraded, although our rules ask for that. */
+  readonly unmasqueradedBy?: string;
   /** End of the packets to this endpoint. Absent if they arrive. */
   readonly verdict?: "dropped" | "rejected";
   /** The rule that drops or rejects them. */
@@ -138,7 +140,7 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
   const replies = new Map<string, Promise<ExplainedReply | undefined>>();
   const slice = new TimeSlice();
   for (let draw = 0; draw === 0 || draw < Math.min(draws, MOST_DRAWS); draw++) {
-    const drawn = settled(await request(spec, { ...node, draw, onDraw, traced: draw === 0 }));
+    const drawn = settled(await request(spec, { ...node, draw, onDraw }));
     for (const what of drawn.unknown) unknown.add(what);
     const key = drawn.same.map(({ branch, out, isHere }) => `${branch.state.key} ${out} ${isHere}`).join();
     const reply = replies.get(key) ?? replyOf(spec, drawn.same, node);
@@ -146,7 +148,7 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
     all.push({ plain: drawn.plain, reply: await reply });
     if (slice.spent) await slice.yield();
   }
-  const { verdict, endpoints, reply } = summary(all);
+  const { verdict, endpoints, reply } = summary(all, await isOwn(spec, node));
   const noTable = !(await kernel.tables(spec.family)).some(isOurs);
   return {
     ...(unknown.size === 0 ? { verdict } : { verdict: "unknown", otherwise: verdict }),
@@ -161,11 +163,16 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
 }
 
 async function request(spec: PacketSpec, world: World): Promise<Outcome[]> {
-  const isHere = (await world.routes.addressType(spec.source)) === AddressType.local && spec.inInterface === "";
+  const isHere = await isOwn(spec, world);
   // The interface of a packet from elsewhere may not have been given.
   const origin: Origin = isHere ? { isHere } : { isHere, in: spec.inInterface === "" ? undefined : spec.inInterface };
   const ends = await new Journey(world).follow(branchOf(new PacketState(spec)), origin);
   return ends.map((end) => ({ ...end, verdict: verdictOf(end) }));
+}
+
+/** Whether this node sends the packet. */
+async function isOwn({ source, inInterface }: PacketSpec, { routes }: World): Promise<boolean> {
+  return inInterface === "" && (await routes.addressType(source)) === AddressType.local;
 }
 
 function verdictOf({ end, branch: { state } }: JourneyEnd): End {
@@ -280,19 +287,23 @@ function distinct(steps: readonly Step[]): Step[] {
   return [...new Map(steps.map((step) => [JSON.stringify(step), step])).values()];
 }
 
-function summary(all: readonly Drawn[]): Pick<Explanation, "verdict" | "endpoints" | "reply"> {
+/** @param isOfNode the node sends the packet, so the answer comes back to it without masquerading. */
+function summary(all: readonly Drawn[], isOfNode: boolean): Pick<Explanation, "verdict" | "endpoints" | "reply"> {
   const verdicts = new Set(all.map(({ plain }) => plain.verdict));
   const [only = "untouched"] = verdicts;
   const verdict = verdicts.size > 1 ? "mixed" : only;
   const counts = new Map<string, ExplainedEndpoint>();
   for (const { plain, reply } of all) {
-    const { destination: address, destinationPort: port, masqueraded, translated } = plain.branch.state;
+    const { isHere, branch } = plain;
+    const { destination: address, destinationPort: port, masqueraded, translated, markClearedBy } = branch.state;
     const arrives = plain.verdict === "endpoint";
     // If all packets end alike, the verdict says it.
     if (!(arrives || (verdict === "mixed" && translated)) || address === undefined || port === undefined) continue;
     const { by } = plain;
     const ended = plain.verdict === "dropped" || plain.verdict === "rejected" ? { verdict: plain.verdict } : {};
-    const details = { ...ended, ...(!arrives && by && { by: endText(by) }), ...(reply && { reply }) };
+    const isLost = arrives && !isHere && !isOfNode && !masqueraded && markClearedBy !== undefined;
+    const unmasqueraded = isLost ? { unmasqueradedBy: endText(markClearedBy) } : {};
+    const details = { ...unmasqueraded, ...ended, ...(!arrives && by && { by: endText(by) }), ...(reply && { reply }) };
     const key = JSON.stringify([address, port, masqueraded, details]);
     const share = (counts.get(key)?.share ?? 0) + 1 / all.length;
     counts.set(key, { address, port, share, masqueraded, ...details });

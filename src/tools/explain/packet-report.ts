@@ -15,6 +15,7 @@ import { nodeNotes } from "./node-notes.js";
 import { type Addressed, LOOPBACK, OUTSIDE, type PacketSpec } from "./packet-spec.js";
 import {
   differenceNotes,
+  masqueradeNotes,
   nearestNotes,
   nodePortNotes,
   openNotes,
@@ -113,6 +114,7 @@ export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, source
     ...sourceRangeNotes(packet, explanation, owner),
     ...assumptions(packet, explanation),
     ...openNotes(open, explanation),
+    ...masqueradeNotes(explanation, owner),
   ];
   if (ports === undefined)
     notes.push("the service is unknown, because no daemon answers or it has not written its rules yet");

@@ -9,7 +9,7 @@ import {
 } from "../../observe/status-report.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
 import type { Listener } from "../../node/socket-listeners.js";
-import { type Explanation, MOST_DRAWS } from "./explain-packet.js";
+import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain-packet.js";
 import type { PacketSpec } from "./packet-spec.js";
 import type { OpenConnections } from "./world/open-connections.js";
 
@@ -50,6 +50,28 @@ export function differenceNotes(explanation: Explanation, desired: ServicePortSt
   ];
   if (parts.length === 0) return [];
   return [`the kernel ${parts.join(" and ")}; a change is pending or was refused (see \`nft-proxier status\`)`];
+}
+
+/** A rule of another program prevents masquerading, so the answer comes back only if it passes this node anyway. */
+export function masqueradeNotes({ endpoints }: Explanation, desired: ServicePortStatus | undefined): string[] {
+  const away = (desired?.endpoints ?? []).filter(({ local }) => !local);
+  const isAway = (of: ExplainedEndpoint): boolean =>
+    away.some((each) => withPort(each.address, each.port) === nameOf(of));
+  return Array.from(
+    Map.groupBy(endpoints, ({ unmasqueradedBy }) => unmasqueradedBy),
+    ([rule, some]) => [rule, some.filter(isAway).map(nameOf)] as const,
+  ).flatMap(([rule, names]) => {
+    if (rule === undefined) return [];
+    const which = names.length === 0 ? "endpoints on other nodes" : `${named(names)}, on other nodes,`;
+    const lost = `answers of ${which} bypass this node (unless they are routed through it), and the sender does not recognize them`;
+    return [
+      `${rule} clears the bit of the packet mark by which nft-proxier masquerades, so ${lost}. Change that rule, or set nftables.masqueradeBit to a bit that no other program uses`,
+    ];
+  });
+}
+
+function nameOf({ address, port }: ExplainedEndpoint): string {
+  return withPort(address, port);
 }
 
 /** Notes that shares are approximate because not every number was followed. */

@@ -1,14 +1,14 @@
 /** Judges whether other programs' rules drop a service's packet, or the endpoint's reply to it. */
 import { Hook, Priority } from "../../../netlink/constants.js";
-import type { TableRef } from "../../../netlink/kernel.js";
+import type { RuleInfo, TableRef } from "../../../netlink/kernel.js";
 import type { IpFamily } from "../../../base/ip.js";
-import { type Bits, equals } from "../machine/bits.js";
+import { type Bits, equals, exactly, hostNumber, masked, wordOf } from "../machine/bits.js";
 import { type Branch, branchOf, changed, guessAll } from "../machine/branch.js";
-import type { IsMet } from "../machine/hooks.js";
+import { type EndedBy, endText, type IsMet } from "../machine/hooks.js";
 import type { World } from "../machine/machine-world.js";
 import { bytesOf, CLIENT_PORT, type Direction, PacketState, placeOf } from "../machine/packet-state.js";
 import { Passage, setInterfaces } from "../machine/passage.js";
-import { type EndedBy, endText, type Final } from "../machine/run-chain.js";
+import type { Final } from "../machine/run-chain.js";
 import { OUTSIDE } from "../packet-spec.js";
 import { worldOf } from "../world/node-world.js";
 import { type RoutedKernel, Routing } from "../world/routing.js";
@@ -21,6 +21,14 @@ export interface Obstacle extends EndedBy {
   readonly direction: Direction;
   /** Interfaces of clients whose packets pass, or may pass. Absent if there are none. */
   readonly except?: readonly string[];
+  /** Interfaces of the tried pods, if the packets of all of them are dropped. */
+  readonly pods?: readonly string[];
+}
+
+/** A client of which its interface is known, and perhaps its network. */
+interface Client {
+  readonly device?: string;
+  readonly address?: Bits;
 }
 
 /** A packet with facts about its endpoint. */
@@ -34,14 +42,22 @@ interface Aimed extends ServicePacket {
 /** The verdict on one packet and its reply. */
 interface Judgement {
   readonly obstacles: readonly Obstacle[];
+  /** Rules that prevent masquerading of packets that they match. */
+  readonly clearing: readonly EndedBy[];
   /** A deciding rule that cannot be evaluated. */
   readonly unknown?: string;
 }
 
 /** Kinds of interfaces through which the packets of their members come. */
 const JOINED: readonly string[] = ["bridge", "bond", "team"];
-/** Maximum number of groups of interfaces to judge for one packet. */
+/** Maximum number of groups of interfaces to judge for one packet, and of pods' interfaces. */
 const MOST_GROUPS = 16;
+
+/** In most clusters, the pods of a node are in one /24 or one /64. */
+const NETWORK: Readonly<Record<IpFamily, Uint8Array>> = {
+  ip: Uint8Array.of(255, 255, 255, 0),
+  ip6: new Uint8Array(16).fill(255, 0, 8),
+};
 
 export class Judge {
   readonly #kernel: RoutedKernel;
@@ -50,6 +66,8 @@ export class Judge {
   readonly #isForeign: IsMet;
   readonly #seen: SeenFields;
   readonly #ownMark: number;
+  /** Interfaces of pods of this node, and the networks of these pods. */
+  readonly #pods = new Map<string, Partial<Record<IpFamily, Bits>>>();
   /** Interfaces of routes to endpoints. */
   readonly #used = new Set<string>();
   /** An endpoint of each network. */
@@ -58,11 +76,20 @@ export class Judge {
   /** By the header bits that rules read. */
   readonly #known = new Map<string, Judgement>();
 
-  /** @param tables tables of other programs. @param ownMark bits of the mark that our rules may set. */
-  constructor(kernel: RoutedKernel, tables: readonly TableRef[], seen: SeenFields, ownMark: number) {
+  /**
+   * @param tables tables of other programs. @param ownMark bits of the mark that our rules may set.
+   * @param isMet whether packets meet a rule. By default, they meet all.
+   */
+  constructor(
+    kernel: RoutedKernel,
+    tables: readonly TableRef[],
+    seen: SeenFields,
+    ownMark: number,
+    isMet?: (rule: RuleInfo) => boolean,
+  ) {
     this.#kernel = kernel;
     this.#routing = new Routing(kernel);
-    const world = (family: IpFamily): World => worldOf(kernel, family, this.#routing, () => false);
+    const world = (family: IpFamily): World => worldOf(kernel, family, this.#routing, () => false, isMet);
     this.#worlds = { ip: world("ip"), ip6: world("ip6") };
     const foreign = new Set(tables.map(({ family, table }) => `${family} ${table}`));
     this.#isForeign = ({ ref, base }) => base.type !== "nat" && foreign.has(`${ref.family} ${ref.table}`);
@@ -70,23 +97,35 @@ export class Judge {
     this.#ownMark = ownMark;
   }
 
+  /** Pods that are endpoints also stand for all pods as clients. Returns false if enough of them are known. */
+  async meet({ family, endpoint }: ServicePacket): Promise<boolean> {
+    if (endpoint?.isLocal !== true || (await this.#routing.hasAddress(endpoint.address))) return true;
+    const device = await this.#routing.interfaceTo(endpoint.address);
+    if (device === undefined || this.#podsOn(device, family) !== undefined) return true;
+    const network = masked(exactly(bytesOf(endpoint.address)), NETWORK[family]);
+    const known = NETWORK[family];
+    this.#pods.set(device, { ...this.#pods.get(device), [family]: { ...network, known } });
+    return this.#pods.size < MOST_GROUPS;
+  }
+
   async of(packet: ServicePacket): Promise<Judgement> {
-    const { endpoint } = packet;
-    const isHere = await this.#routing.hasAddress(endpoint.address);
-    const asks = this.#seen.interfaces && !isHere;
+    const { family, endpoint } = packet;
+    const isHere = endpoint !== undefined && (await this.#routing.hasAddress(endpoint.address));
+    const asks = this.#seen.interfaces && !isHere && endpoint !== undefined;
     const device = asks ? await this.#routing.interfaceTo(endpoint.address) : undefined;
     if (device !== undefined) this.#used.add(device);
-    this.#networks.set(networkOf(bytesOf(endpoint.address)), endpoint.address);
+    if (endpoint !== undefined) this.#networks.set(networkOf(bytesOf(endpoint.address)), endpoint.address);
     const aimed = { ...packet, isHere, device };
     const key = this.#keyOf(aimed);
     let known = this.#known.get(key);
     if (known === undefined) {
-      const request = await this.#ofClients((client) => this.#request(aimed, client));
-      const reply = await this.#ofClients((client) => this.#reply(aimed, client));
+      const request = await this.#ofClients(family, (client) => this.#request(aimed, client));
+      const reply = await this.#ofClients(family, (client) => this.#reply(aimed, client));
       // A policy that drops both is one obstacle.
       const policies = new Set(request.obstacles.filter(({ rule }) => rule === undefined).map(endText));
       const others = reply.obstacles.filter((each) => each.rule !== undefined || !policies.has(endText(each)));
-      known = { obstacles: [...request.obstacles, ...others], unknown: request.unknown ?? reply.unknown };
+      const { clearing } = request;
+      known = { obstacles: [...request.obstacles, ...others], clearing, unknown: request.unknown ?? reply.unknown };
       this.#known.set(key, known);
     }
     return known;
@@ -111,25 +150,46 @@ export class Judge {
     return used;
   }
 
-  /** Judges the packets of all clients. If that depends on their interface, judges those of each interface. */
-  async #ofClients(judge: (client: string | undefined) => Promise<Judgement>): Promise<Judgement> {
-    const ofAll = await judge(undefined);
-    if (ofAll.unknown === undefined) return ofAll;
+  /** Judges the packets of all clients. If that depends on their interface, judges those of each interface, and those of pods. */
+  async #ofClients(family: IpFamily, judge: (client: Client) => Promise<Judgement>): Promise<Judgement> {
+    const ofAll = await judge({});
+    if (ofAll.unknown === undefined && ofAll.clearing.length === 0) return ofAll;
     this.#alike ??= this.#alikeInterfaces();
-    const each: (Judgement & { readonly names: readonly string[] })[] = [];
-    for (const names of await this.#alike) each.push({ names, ...(await judge(names[0])) });
-    if (each.length === 0) return ofAll;
+    const groups = await this.#alike;
+    const isTried = (names: readonly string[]): boolean =>
+      groups.length <= MOST_GROUPS || names.some((name) => this.#podsOn(name, family) !== undefined);
+    if (!groups.some(isTried)) return ofAll;
+    const each: (Judgement & { readonly names: readonly string[]; readonly isOfPods: boolean })[] = [];
+    for (const names of groups) {
+      const ofGroup = isTried(names) ? await judge({ device: names[0] }) : { ...ofAll, obstacles: [] };
+      const pods = names.filter((name) => this.#podsOn(name, family) !== undefined);
+      const others = names.filter((name) => !pods.includes(name));
+      if (others.length > 0) each.push({ ...ofGroup, names: others, isOfPods: false });
+      const [device] = pods;
+      if (device === undefined) continue;
+      const address = this.#podsOn(device, family);
+      const ofPods = ofGroup.unknown === undefined ? ofGroup : await judge({ device, address });
+      each.push({ ...ofPods, names: pods, isOfPods: true });
+    }
     const dropped = each.filter(({ obstacles }) => obstacles.length > 0);
-    if (dropped.length === 0)
-      return { obstacles: [], unknown: each.find(({ unknown }) => unknown !== undefined)?.unknown };
+    const clearing = distinct(each.flatMap((one) => one.clearing));
+    const unknown = each.find((one) => one.unknown !== undefined)?.unknown;
+    if (dropped.length === 0) return { obstacles: [], clearing, unknown };
     const except = each.flatMap(({ obstacles, names }) => (obstacles.length > 0 ? [] : names));
-    const obstacles = new Map(
-      dropped.flatMap((one) => one.obstacles.map((obstacle) => [JSON.stringify(obstacle), obstacle] as const)),
-    );
-    return { obstacles: Array.from(obstacles.values(), (one) => (except.length === 0 ? one : { ...one, except })) };
+    const ofPods = each.filter(({ isOfPods }) => isOfPods);
+    const pods = ofPods.every(({ obstacles }) => obstacles.length > 0) ? ofPods.flatMap(({ names }) => names) : [];
+    const more = { ...(except.length > 0 && { except }), ...(pods.length > 0 && { pods }) };
+    return {
+      obstacles: distinct(dropped.flatMap((one) => one.obstacles)).map((one) => ({ ...one, ...more })),
+      clearing,
+    };
   }
 
-  /** Groups the interfaces by which packets come such that rules treat those of a group alike. Empty if there are too many. */
+  #podsOn(device: string, family: IpFamily): Bits | undefined {
+    return this.#pods.get(device)?.[family];
+  }
+
+  /** Groups the interfaces by which packets come such that rules treat those of a group alike. */
   async #alikeInterfaces(): Promise<readonly (readonly string[])[]> {
     const { compared, devices } = this.#seen;
     const links = await this.#routing.links();
@@ -142,62 +202,66 @@ export class Judge {
         return compared.map(({ part, with: value }) => Number(equals(part(link), value))).join("");
       },
     );
-    if (groups.size > MOST_GROUPS) return [];
     return Array.from(groups.values(), (group) => group.map(({ name }) => name));
   }
 
-  #keyOf({ family, protocol, address, port, endpoint, isHere, device }: Aimed): string {
+  #keyOf({ family, protocol, address, port = 0, endpoint, isHere, device }: Aimed): string {
     const end = (text: string, number: number): string => {
       const { at, length } = placeOf(family, "source");
       const { network, transport } = this.#seen;
       return `${maskedAddress(text, network.subarray(at, at + 2 * length))} ${maskedPort(number, transport)}`;
     };
     const vip = this.#seen.vip ? end(address ?? "", port) : "";
-    return `${family} ${protocol} ${isHere} ${device} ${vip} ${end(endpoint.address, endpoint.port)}`;
+    const to = endpoint === undefined ? "any" : end(endpoint.address, endpoint.port);
+    return `${family} ${protocol} ${isHere} ${device} ${vip} ${to}`;
   }
 
-  /** A request from an unknown sender. */
-  async #request(packet: Aimed, client: string | undefined): Promise<Judgement> {
+  async #request(packet: Aimed, client: Client): Promise<Judgement> {
     const { family, protocol, address, port, endpoint, isHere, device } = packet;
     const state = new PacketState({ family, protocol, destination: address, destinationPort: port });
     state.set("sourcePort", CLIENT_PORT);
-    setInterfaces(state, client, "");
+    if (client.address !== undefined) state.set("source", client.address);
+    setInterfaces(state, client.device, "");
     const isEarly: IsMet = ({ base }) => base.priority < Priority.dstnat;
     const way = new Way(this.#worlds[family], state, this.#isForeign);
-    await way.receive(client);
+    await way.receive(client.device);
     await way.through(Hook.prerouting, isEarly);
     way.endUntracked();
     way.change((translated) => {
-      translated.setAddress("destination", endpoint.address);
-      translated.setPort("destinationPort", endpoint.port);
+      translated.setAddress("destination", endpoint?.address);
+      translated.setPort("destinationPort", endpoint?.port);
+      translated.ownMark = this.#ownMark;
       translated.translated = translated.destinationChanged = true;
       translated.mark = withoutBits(translated.mark, this.#ownMark);
     });
     await way.through(Hook.prerouting, (chain) => !isEarly(chain));
     way.change((routed) => (routed.outInterface = isHere ? "" : device));
-    for (const hook of isHere ? [Hook.input] : [Hook.forward, Hook.postrouting]) await way.through(hook);
-    if (!isHere) await way.send(device);
+    await way.through(isHere ? Hook.input : Hook.forward);
+    if (isHere) return way.judgement("original");
+    const isBefore: IsMet = ({ base }) => base.priority < Priority.srcnat;
+    await way.through(Hook.postrouting, isBefore);
+    way.masquerade();
+    await way.through(Hook.postrouting, (chain) => !isBefore(chain));
+    await way.send(device);
     return way.judgement("original");
   }
 
-  /**
-   * A reply to an unknown sender. Its translation back is the last thing that the kernel does, so rules see it before
-   * that.
-   */
-  async #reply(packet: Aimed, client: string | undefined): Promise<Judgement> {
+  /** The translation of a reply back is the last thing that the kernel does, so rules see it before that. */
+  async #reply(packet: Aimed, client: Client): Promise<Judgement> {
     const { family, protocol, endpoint, isHere, device } = packet;
-    const source = { source: endpoint.address, sourcePort: endpoint.port };
+    const source = { source: endpoint?.address, sourcePort: endpoint?.port };
     const state = new PacketState({ family, protocol, ...source }, "reply");
     state.set("destinationPort", CLIENT_PORT);
+    if (client.address !== undefined) state.set("destination", client.address);
     state.translated = state.destinationChanged = true;
-    setInterfaces(state, isHere ? "" : device, isHere ? client : "");
+    setInterfaces(state, isHere ? "" : device, isHere ? client.device : "");
     const way = new Way(this.#worlds[family], state, this.#isForeign);
     if (!isHere) await way.receive(device);
     await way.through(isHere ? Hook.output : Hook.prerouting);
     way.endUntracked();
-    way.change((routed) => (routed.outInterface = client));
+    way.change((routed) => (routed.outInterface = client.device));
     for (const hook of isHere ? [Hook.postrouting] : [Hook.forward, Hook.postrouting]) await way.through(hook);
-    await way.send(client);
+    await way.send(client.device);
     return way.judgement("reply");
   }
 }
@@ -222,15 +286,20 @@ function maskedPort(port: number, seen: Uint8Array): number {
 }
 
 /** Makes some bits of a mark unknown. */
-function withoutBits({ bytes }: Bits, bits: number): Bits {
-  const known = new Uint8Array(Uint32Array.of(~bits).buffer);
-  return { bytes: bytes.map((byte, i) => byte & known[i]), known };
+function withoutBits(mark: Bits, bits: number): Bits {
+  const [value, known] = wordOf(mark);
+  return hostNumber(value, known & ~bits);
+}
+
+function distinct<T>(all: readonly T[]): T[] {
+  return [...new Map(all.map((one) => [JSON.stringify(one), one])).values()];
 }
 
 /** A packet's path through hooks. */
 class Way {
   readonly #passage: Passage;
   readonly #finals: Final[] = [];
+  readonly #clearing: EndedBy[] = [];
   #here: readonly Branch[];
 
   constructor(world: World, begin: PacketState, isMet: IsMet) {
@@ -257,6 +326,12 @@ class Way {
     this.#here = changed(this.#here, change);
   }
 
+  /** Our rules masquerade packets whose bit of the mark is still set. */
+  masquerade(): void {
+    this.#clearing.push(...distinct(this.#here.flatMap(({ state }) => state.markClearedBy ?? [])));
+    this.change((state) => Object.assign(state, { ownMark: 0, markClearedBy: undefined }));
+  }
+
   /** Packets without an entry of the connection tracker are not translated, so their fate is unknown. */
   endUntracked(): void {
     const { true: untracked = [], false: tracked = [] } = Object.groupBy(this.#here, ({ state }) =>
@@ -273,10 +348,11 @@ class Way {
       verdict === "unknown" ? [] : [{ ...by, verdict, direction }],
     );
     const isSure = this.#here.length === 0 && drops.length === this.#finals.length;
-    if (drops.length > 0 && isSure) return { obstacles: drops.slice(0, 1) };
-    if (this.#finals.length === 0) return { obstacles: [] };
+    const clearing = this.#clearing;
+    if (drops.length > 0 && isSure) return { obstacles: drops.slice(0, 1), clearing };
+    if (this.#finals.length === 0) return { obstacles: [], clearing };
     const [drop] = drops;
     const guess = this.#finals.flatMap(({ branch }) => [...branch.guesses.keys()])[0]?.replace(/'+$/, "");
-    return { obstacles: [], unknown: drop === undefined ? guess : endText(drop) };
+    return { obstacles: [], clearing, unknown: drop === undefined ? guess : endText(drop) };
   }
 }

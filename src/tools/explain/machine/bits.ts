@@ -138,9 +138,15 @@ export function isWithin(value: Bits, from: Uint8Array, to: Uint8Array): Ternary
   return all([compares(value, CmpOp.gte, from), compares(value, CmpOp.lte, to)]);
 }
 
-/** Whether a number of the host has one of the bits. */
-export function hasBit({ bytes, known }: Bits, mask: number): Ternary {
+/** A 32-bit number of the host, and the mask of its known bits. */
+export function wordOf({ bytes, known }: Bits): readonly [value: number, known: number] {
   const [value = 0, among = 0] = [bytes, known].map((all) => new Uint32Array(all.slice(0, 4).buffer)[0]);
+  return [value, among];
+}
+
+/** Whether a number of the host has one of the bits. */
+export function hasBit(bits: Bits, mask: number): Ternary {
+  const [value, among] = wordOf(bits);
   return (value & mask) !== 0 ? true : (~among & mask) === 0 ? false : undefined;
 }
 

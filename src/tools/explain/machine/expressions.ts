@@ -162,8 +162,8 @@ function isHarmless(header: Bits, offset: number, bits: Bits, { bits: free, hops
 }
 
 function setMeta(key: number, sreg: number, rule: RuleContext): Done {
-  if (key === MetaKey.mark) rule.own.mark = rule.read(sreg, 4);
-  if (key === MetaKey.priority) rule.own.priority = rule.read(sreg, 4);
+  if (key === MetaKey.mark) return rule.change("mark", rule.read(sreg, 4));
+  if (key === MetaKey.priority) return rule.change("priority", rule.read(sreg, 4));
   if (key !== MetaKey.pkttype) return "next";
   const type = rule.read(sreg, 1);
   rule.own.packetType = type;

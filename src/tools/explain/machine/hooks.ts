@@ -23,6 +23,24 @@ export function pointName(point: number): string {
   return POINT_NAMES[point < BRIDGE ? point : point - BRIDGE] ?? String(point);
 }
 
+/** The rule or policy that decided over a packet. */
+export interface EndedBy {
+  /** "forward". */
+  readonly hook: string;
+  readonly ref: TableRef;
+  /** The rule's chain. For a policy, the base chain. */
+  readonly chain: string;
+  /** "tcp dport 80 drop (handle 3)". Absent if the chain's policy decided. */
+  readonly rule?: string;
+}
+
+/** "inet a f: tcp dport 80 drop (handle 3)". */
+export function endText({ ref, chain, rule }: EndedBy): string {
+  return rule === undefined
+    ? `the policy of ${ref.family} ${ref.table} ${chain}`
+    : `${ref.family} ${ref.table} ${chain}: ${rule}`;
+}
+
 export interface HookedChain {
   readonly ref: TableRef;
   readonly chain: string;

@@ -4,11 +4,11 @@ import type { KernelRoute } from "../../../netlink/route-table.js";
 import { isLoopback } from "../../../node/node-facts.js";
 import { equals, hostNumber, numberIn, partOf } from "./bits.js";
 import { type Branch, changed, guessAll, guessed, merged } from "./branch.js";
-import { bridgePoint, groupsAt, type IsMet, Point } from "./hooks.js";
+import { bridgePoint, type EndedBy, groupsAt, type IsMet, Point } from "./hooks.js";
 import type { World } from "./machine-world.js";
 import { fieldOf, type PacketState } from "./packet-state.js";
 import { Passage, setInterfaces } from "./passage.js";
-import type { EndedBy, Final } from "./run-chain.js";
+import type { Final } from "./run-chain.js";
 
 /** The end of one path of a packet. */
 export interface JourneyEnd {

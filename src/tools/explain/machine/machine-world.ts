@@ -53,8 +53,6 @@ export interface World {
   readonly draw: number;
   /** Receives the count of possible numbers if one is drawn. */
   onDraw(count: number): void;
-  /** Whether to record steps. */
-  readonly traced: boolean;
 }
 
 /** "reject" and "unknown" end the packet's path, as a verdict does. */

@@ -4,6 +4,7 @@ import { CtState, IpProto, TcpFlag } from "../../../netlink/constants.js";
 import type { PacketSpec, Transport } from "../packet-spec.js";
 import { all, type Bits, equals, exactly, hostNumber, isKnown, partOf, textOf } from "./bits.js";
 import { type Ternary, unknownBits, withPart } from "./bits.js";
+import type { EndedBy } from "./hooks.js";
 
 /** The known facts about a packet. Absent fields are unknown. */
 type PacketFacts = Partial<Pick<PacketSpec, "source" | "sourcePort" | "destination" | "destinationPort">> & {
@@ -67,6 +68,10 @@ export class PacketState implements Tuple {
   readonly protocol: Transport | "icmp";
   readonly direction: Direction;
   mark: Bits = hostNumber(0);
+  /** Bits of the mark that our rules have set, which ask our last rules to masquerade the packet. */
+  ownMark = 0;
+  /** The rule of another program that cleared one of these bits. */
+  markClearedBy: EndedBy | undefined = undefined;
   priority: Bits = hostNumber(0);
   packetType: Bits = exactly(Uint8Array.of(0));
   ctMark: Bits = hostNumber(0);

@@ -1,7 +1,8 @@
 /** One branch of a packet while one rule runs on it. */
 import type { RuleInfo, TableRef } from "../../../netlink/kernel.js";
-import { type Bits, exactly, partOf, type Ternary, unknownBits, withPart } from "./bits.js";
+import { type Bits, exactly, numberIn, partOf, textOf, type Ternary, unknownBits, withPart, wordOf } from "./bits.js";
 import { type Branch, guessed, type Step } from "./branch.js";
+import type { EndedBy } from "./hooks.js";
 import type { Effect, RuleEnd, World } from "./machine-world.js";
 import type { PacketState } from "./packet-state.js";
 
@@ -16,6 +17,11 @@ export interface Place {
 /** "inet a f: tcp dport 80 drop (handle 3)". */
 export function placeText({ ref, chain, rule }: Place, world: Pick<World, "ruleText">): string {
   return `${ref.family} ${ref.table} ${chain}: ${world.ruleText(rule)}`;
+}
+
+/** The rule as the one that decided over a packet. */
+export function actorOf({ hook, ref, chain, rule }: Place, world: Pick<World, "ruleText">): EndedBy {
+  return { hook, ref, chain, rule: world.ruleText(rule) };
 }
 
 /**
@@ -88,10 +94,31 @@ export class RuleContext {
   }
 
   step(text: string): void {
-    if (!this.world.traced) return;
     const { hook, ref, chain } = this.place;
     const step: Step = { hook, table: `${ref.family} ${ref.table}`, chain, text };
     this.branch = { ...this.branch, steps: [...this.branch.steps, step] };
+  }
+
+  /** Changes the mark or the priority of the packet. A reader wants to see the rules of other programs that do it. */
+  change(field: "mark" | "priority", value: Bits): Done {
+    const before = this.state[field];
+    if (textOf(before) === textOf(value)) return "next";
+    const { own } = this;
+    own[field] = value;
+    if (field === "mark") this.#keepOwnMark(before, value);
+    const [from, to] = [numberIn(before), numberIn(value)];
+    if (this.isOurs) return "next";
+    const how = to === undefined ? "changed" : `set to 0x${to.toString(16)}`;
+    this.step(`${field} ${how}${from === undefined ? "" : ` (was 0x${from.toString(16)})`}: ${this.ruleText}`);
+    return "next";
+  }
+
+  #keepOwnMark(before: Bits, value: Bits): void {
+    const { own } = this;
+    const [[was, wasKnown], [is, isKnown]] = [wordOf(before), wordOf(value)];
+    if (this.isOurs) own.ownMark |= is & ~was;
+    else if ((own.ownMark & isKnown & ~is & (was | ~wasKnown)) !== 0)
+      own.markClearedBy = actorOf(this.place, this.world);
   }
 
   read(register: number, length: number): Bits {

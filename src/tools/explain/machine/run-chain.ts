@@ -6,33 +6,15 @@
  */
 import type { TableRef } from "../../../netlink/kernel.js";
 import { type Branch, guessed, merged, type Step } from "./branch.js";
-import { type HookedChain, pointName } from "./hooks.js";
+import { type EndedBy, type HookedChain, pointName } from "./hooks.js";
 import type { RuleEnd, World } from "./machine-world.js";
-import { type Place, placeText } from "./rule-context.js";
+import { actorOf, type Place, placeText } from "./rule-context.js";
 import { runRule } from "./rule-run.js";
 
 /** The end of a packet's path at a hook. */
 export type Final =
   | { readonly branch: Branch; readonly verdict: "drop" | "reject"; readonly by: EndedBy }
   | { readonly branch: Branch; readonly verdict: "unknown"; readonly by?: EndedBy };
-
-/** The rule or policy that ended a packet's path. */
-export interface EndedBy {
-  /** "forward". */
-  readonly hook: string;
-  readonly ref: TableRef;
-  /** The rule's chain. For a policy, the base chain. */
-  readonly chain: string;
-  /** "tcp dport 80 drop (handle 3)". Absent if the chain's policy decided. */
-  readonly rule?: string;
-}
-
-/** "inet a f: tcp dport 80 drop (handle 3)". */
-export function endText({ ref, chain, rule }: EndedBy): string {
-  return rule === undefined
-    ? `the policy of ${ref.family} ${ref.table} ${chain}`
-    : `${ref.family} ${ref.table} ${chain}: ${rule}`;
-}
 
 export interface ChainEnds {
   /** Branches that continue to the next base chain. */
@@ -110,8 +92,8 @@ class ChainRun {
     else next.push(branch);
   }
 
-  #end(branch: Branch, verdict: Final["verdict"], { hook, ref, chain, rule }: Place): void {
-    this.finals.push({ branch, verdict, by: { hook, ref, chain, rule: this.#world.ruleText(rule) } });
+  #end(branch: Branch, verdict: Final["verdict"], place: Place): void {
+    this.finals.push({ branch, verdict, by: actorOf(place, this.#world) });
   }
 
   /** If there are too many branches, only the first continues. An unknown end stands for the others. */

@@ -15,7 +15,7 @@ const HARMLESS = new Set(
 );
 
 const TARGETS: Readonly<Record<string, Target>> = {
-  CLASSIFY: (_, rule) => change(rule, { priority: unknownBits(4) }),
+  CLASSIFY: (_, rule) => rule.change("priority", unknownBits(4)),
   CONNMARK: connmark,
   CT: (target, rule) => (isNotrack(target) ? exempt(rule) : setsZone(target) ? "unknown" : "next"),
   DNAT: destination,
@@ -24,7 +24,7 @@ const TARGETS: Readonly<Record<string, Target>> = {
   MARK: ({ revision, info }, rule) => {
     const isKnownLayout = revision === 2 && info.length >= 8;
     const mark = isKnownLayout ? merged(rule.state.mark, info.subarray(4, 8), info.subarray(0, 4)) : unknownBits(4);
-    return change(rule, { mark });
+    return rule.change("mark", mark);
   },
   MASQUERADE: (_, rule) => masquerade(MASQUERADED, rule),
   NOTRACK: (_, rule) => exempt(rule),
@@ -32,7 +32,9 @@ const TARGETS: Readonly<Record<string, Target>> = {
   REJECT: (target, rule) => reject(isReset(target, rule.state) ? "reset" : "error", rule),
   SET: (target, rule) => {
     rule.changeSet(IP_SETS);
-    return mapsSet(target) ? change(rule, { mark: unknownBits(4), priority: unknownBits(4) }) : "next";
+    if (!mapsSet(target)) return "next";
+    rule.change("priority", unknownBits(4));
+    return rule.change("mark", unknownBits(4));
   },
   SNAT: (_, rule) => masquerade("source rewritten", rule),
   TOS: serviceBits,
@@ -108,8 +110,9 @@ function connmark({ revision, info }: Extension, rule: RuleContext): Done {
   if (info.length >= 15 && mode === CONNMARK.save)
     return change(rule, { ctMark: exclusiveOr(merged(ctMark, ofConnection), masked(mark, ofPacket)) });
   if (info.length >= 15 && mode === CONNMARK.restore)
-    return change(rule, { mark: exclusiveOr(merged(mark, ofPacket), masked(ctMark, ofConnection)) });
-  return change(rule, { mark: unknownBits(4), ctMark: unknownBits(4) });
+    return rule.change("mark", exclusiveOr(merged(mark, ofPacket), masked(ctMark, ofConnection)));
+  rule.change("mark", unknownBits(4));
+  return change(rule, { ctMark: unknownBits(4) });
 }
 
 /** DNAT and REDIRECT, if they choose one destination and have a known layout. */

@@ -35,7 +35,10 @@ function headline({ verdict, otherwise, unknown, limited, noTable, obstacle, end
     return `${VERDICTS.mixed}: ${((1 - arrive) * 100).toFixed(0)} % of new connections are dropped or rejected`;
   }
   const limit = limited === true ? ", unless a limit of the service is exceeded" : "";
-  return `${VERDICTS[verdict].replace(/^is /, "")}${limit}${reply === undefined ? "" : `, but ${replyText(reply)}`}`;
+  const unmasked = endpoints.some(({ unmasqueradedBy }) => unmasqueradedBy !== undefined)
+    ? ", but is not masqueraded, so answers of endpoints on other nodes may bypass this node"
+    : "";
+  return `${VERDICTS[verdict].replace(/^is /, "")}${limit}${unmasked}${reply === undefined ? "" : `, but ${replyText(reply)}`}`;
 }
 
 /** "the reply is dropped by inet a f: tcp sport 80 drop (handle 3)". */
@@ -45,9 +48,10 @@ function replyText({ verdict, by }: ExplainedReply): string {
 }
 
 /** The source that an endpoint sees, or the reason why a packet or its reply does not arrive. */
-function endpointText({ verdict, by, masqueraded, reply }: ExplainedEndpoint): string {
+function endpointText({ verdict, by, masqueraded, unmasqueradedBy, reply }: ExplainedEndpoint): string {
   if (verdict !== undefined) return by === undefined ? verdict : `${verdict} by ${by}`;
-  const sees = masqueraded ? "sees an address of this node" : "sees the sender's address";
+  const because = unmasqueradedBy === undefined ? "" : `, because of ${unmasqueradedBy}`;
+  const sees = masqueraded ? "sees an address of this node" : `sees the sender's address${because}`;
   return reply === undefined ? sees : `${sees}, but ${replyText(reply)}`;
 }
 

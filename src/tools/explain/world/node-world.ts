@@ -1,14 +1,21 @@
 import type { IpFamily } from "../../../base/ip.js";
+import type { RuleInfo } from "../../../netlink/kernel.js";
 import type { World } from "../machine/machine-world.js";
 import { elementText, ruleText } from "../../../table/table-exports.js";
 import { IpSets } from "./ip-sets.js";
 import { type RoutedKernel, type Routing } from "./routing.js";
 import { Ruleset } from "./ruleset.js";
 
-/** Returns the facts of this node for packets of one family. No number is drawn, and no steps are recorded. */
-export function worldOf(kernel: RoutedKernel, family: IpFamily, routes: Routing, isOurs: World["isOurs"]): World {
+/** Returns the facts of this node for packets of one family. No number is drawn. @param isMet as for `Ruleset`. */
+export function worldOf(
+  kernel: RoutedKernel,
+  family: IpFamily,
+  routes: Routing,
+  isOurs: World["isOurs"],
+  isMet?: (rule: RuleInfo) => boolean,
+): World {
   const sets = new IpSets(kernel);
-  const rules = new Ruleset(kernel, family);
+  const rules = new Ruleset(kernel, family, isMet);
   const textOf: World["ruleText"] = ({ exprs, handle, ...ref }) => {
     const text = ruleText(exprs, { family: ref.family, set: (name) => rules.knownSet(ref, name) });
     return `${text} (handle ${handle})`;
@@ -16,6 +23,6 @@ export function worldOf(kernel: RoutedKernel, family: IpFamily, routes: Routing,
   return {
     ...{ rules, routes, isOurs, ruleText: textOf, elementText },
     isInIpSet: (set, address) => sets.has(set, address),
-    ...{ draw: 0, onDraw: () => undefined, traced: false },
+    ...{ draw: 0, onDraw: () => undefined },
   };
 }

@@ -12,12 +12,15 @@ import { Kept } from "./kept.js";
 export class Ruleset implements Rules {
   readonly #kernel: Kernel;
   readonly #family: IpFamily;
+  readonly #isMet: (rule: RuleInfo) => boolean;
   readonly #kept = new Kept();
   /** By table. */
   readonly #sets = new Map<string, ReadonlyMap<string, SetDump>>();
 
-  constructor(kernel: Kernel, family: IpFamily) {
+  /** @param isMet whether packets meet a rule. By default, they meet all. */
+  constructor(kernel: Kernel, family: IpFamily, isMet: (rule: RuleInfo) => boolean = () => true) {
     this.#kernel = kernel;
+    this.#isMet = isMet;
     this.#family = family;
   }
 
@@ -28,7 +31,7 @@ export class Ruleset implements Rules {
   async rules({ family, table }: TableRef, chain: string): Promise<readonly RuleInfo[]> {
     const read = async (): Promise<Partial<Record<string, RuleInfo[]>>> => {
       await this.#setsOf({ family, table });
-      return Object.groupBy(await this.#kernel.rules({ family, table }), (rule) => rule.chain);
+      return Object.groupBy((await this.#kernel.rules({ family, table })).filter(this.#isMet), (rule) => rule.chain);
     };
     return (await this.#kept.get(`rules ${family} ${table}`, read))[chain] ?? [];
   }

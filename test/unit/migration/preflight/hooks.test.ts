@@ -1,111 +1,88 @@
 import { describe, expect, test } from "vitest";
-import { CmpOp, Hook, MetaKey, Priority } from "../../../../src/netlink/constants.js";
-import type { BaseChain, Expr } from "../../../../src/netlink/kernel.js";
-import {
-  checkHooks,
-  type ForeignChain,
-  type HookFacts,
-  readForeignChains,
-} from "../../../../src/migration/preflight/hooks.js";
-import type { ModeFacts } from "../../../../src/migration/preflight/mode.js";
+import { Hook, Priority } from "../../../../src/netlink/constants.js";
+import type { BaseChain, Expr, RuleInfo } from "../../../../src/netlink/kernel.js";
+import { checkHooks, type HookFacts, isProxysRule } from "../../../../src/migration/preflight/hooks.js";
+import { type ForeignChain, readForeignChains } from "../../../../src/tools/explain/firewall/foreign-chains.js";
+import { packetsOfAny } from "../../../../src/tools/explain/firewall/service-packets.js";
+import { inspectFirewalls } from "../../../../src/tools/node-inspection.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import { NO_MODE } from "./no-mode.ts";
 import { type ChainWithRules, jump, tableWith, verdict } from "../../../support/operations.ts";
 
 const accept = verdict("accept");
-/** nft_compat's attribute: NFTA_TARGET_NAME, padded to 32 bytes. */
-function target(name: string): Expr {
-  const data = new Uint8Array(36);
-  data.set([36, 0, 1, 0]);
-  data.set(Buffer.from(name), 4);
-  return { type: "opaque", name: "target", data };
-}
 const FORWARD: BaseChain = { type: "filter", hook: Hook.forward, priority: 0, policy: "drop" };
 const NAT: BaseChain = { type: "nat", hook: Hook.prerouting, priority: Priority.dstnat };
+const isMet = (rule: RuleInfo): boolean => !isProxysRule(rule);
 
-async function read(table: string, chains: Readonly<Record<string, ChainWithRules>>): Promise<ForeignChain[]> {
+async function kernelWith(table: string, chains: Readonly<Record<string, ChainWithRules>>): Promise<FakeKernel> {
   const kernel = new FakeKernel();
   await kernel.commit(tableWith({ family: "ip", table }, chains));
-  return readForeignChains(kernel, ["ip", "ip6"]);
+  return kernel;
 }
 
-const IPTABLES: ModeFacts = {
-  ...NO_MODE,
-  iptables: [{ family: "ip", table: "filter", chains: 5, jumps: 4, kept: [] }],
-};
+async function read(table: string, chains: Readonly<Record<string, ChainWithRules>>): Promise<ForeignChain[]> {
+  return readForeignChains(await kernelWith(table, chains), ["ip", "ip6"], isMet);
+}
+
 const said = (facts: Partial<HookFacts>): string[] =>
   checkHooks({
-    ...{ mode: NO_MODE, chains: [], legacyNat: [], dropping: [], bridges: [], interfaces: [], masqueradeBit: 14 },
-    firewalls: { problems: [] },
-    ...facts,
+    ...{ mode: NO_MODE, chains: [], legacyNat: [], bridges: [], interfaces: [] },
+    ...{ firewalls: { problems: [] }, hasServices: true, ...facts },
   }).map(({ level, what }) => `${level}: ${what}`);
-const DROPPING = [{ family: "ip", table: "filter", chain: "FORWARD", command: "iptables -I FORWARD" }];
 
-describe("a policy that drops forwarded packets", () => {
-  test("is a problem if only kube-proxy's rules accept", async () => {
-    const chains = await read("filter", {
+describe("rules that drop packets to services", () => {
+  const inspected = async (chains: Readonly<Record<string, ChainWithRules>>): Promise<string[]> => {
+    const kernel = await kernelWith("filter", chains);
+    const served = { families: ["ip"], services: ["services"], packets: () => packetsOfAny(["ip"]) } as const;
+    return said({
+      hasServices: false,
+      firewalls: await inspectFirewalls({ kernel, masqueradeBit: 14, isMet }, served),
+    });
+  };
+
+  test("a policy that drops is a problem if only kube-proxy's rules accept, because they will be gone", async () => {
+    const chains = {
       FORWARD: { base: FORWARD, rules: [[jump("KUBE-FORWARD")]] },
       "KUBE-FORWARD": { rules: [[accept]] },
-    });
-    expect(said({ chains, dropping: DROPPING, mode: IPTABLES })).toEqual([
-      expect.stringMatching(/^problem: chain FORWARD of table ip filter drops .* no rule that accepts any/),
+    };
+    expect(await inspected(chains)).toEqual([
+      "problem: chain FORWARD (hook forward) of table ip filter drops packets to services: by policy",
     ]);
   });
 
-  test("is a note if another program's rule may accept, even in its own chain", async () => {
-    const chains = await read("filter", {
+  test("a policy that drops is no obstacle if another program's rule accepts, even in its own chain", async () => {
+    const chains = {
       FORWARD: { base: FORWARD, rules: [[jump("KUBE-FORWARD")], [jump("FLANNEL-FWD")]] },
       "KUBE-FORWARD": {},
       "FLANNEL-FWD": { rules: [[accept]] },
-    });
-    expect(said({ chains, dropping: DROPPING, mode: IPTABLES })).toEqual([
-      expect.stringMatching(/^note: chain FORWARD .*; kube-proxy's rules there accept its own packets/),
+    };
+    expect(await inspected(chains)).toEqual([
+      "ok: no other program's chains block services; their rules were not tried with packets to services",
     ]);
   });
 
-  test("is a note for the older iptables, whose rules are not read", () => {
-    expect(said({ dropping: DROPPING })).toEqual([expect.stringMatching(/^note: chain FORWARD/)]);
-  });
-});
-
-describe("rules that drop packets to services", () => {
-  const problems = [{ what: "chain f drops packets to default/web", remedy: "accept them" }];
-
-  test("are problems, and notes if they are kube-proxy's rules in iptables, which are removed", () => {
-    expect(said({ firewalls: { problems } })).toEqual(["problem: chain f drops packets to default/web"]);
-    expect(said({ firewalls: { problems }, mode: IPTABLES })).toEqual(["note: chain f drops packets to default/web"]);
-  });
-
-  test("a drop by a chain's policy is reported once: for all packets, or for these services", async () => {
-    const dropped = "chain FORWARD (hook forward) of table ip filter drops packets to default/web: by policy";
-    const policyOf = "ip filter FORWARD";
-    const firewalls = { problems: [{ what: dropped, remedy: "accept them", policyOf }, ...problems] };
-    const others = "problem: chain f drops packets to default/web";
-    // Nobody can know whether one of the policy chain's rules accepts them; the tried packets are certain.
-    expect(said({ dropping: DROPPING, firewalls })).toEqual([`problem: ${dropped}`, others]);
-    const chains = await read("filter", { FORWARD: { base: FORWARD } });
-    const forAll = expect.stringMatching(/^problem: chain FORWARD .* has no rule that accepts any/) as string;
-    expect(said({ chains, dropping: DROPPING, firewalls })).toEqual([forAll, others]);
+  test("are problems", () => {
+    const problem = {
+      check: "firewalls",
+      what: "chain f drops packets to default/web",
+      remedy: "accept them",
+    } as const;
+    expect(said({ firewalls: { problems: [problem] } })).toEqual(["problem: chain f drops packets to default/web"]);
   });
 
   test("are not ruled out for services that were not checked, or if the result depends on unknown facts", () => {
     const check = {
-      checked: 2,
-      services: 3,
-      unjudged: 1,
-      unjudgedRule: "ip ttl 63 drop",
+      ...{ checked: 2, services: 3, unjudged: 1, unjudgedRule: "ip ttl 63 drop" },
       unread: ["ip big (5000 rules)"],
     };
-    expect(said({ firewalls: { problems: [], check } })).toEqual([
-      "note: other programs may drop packets to services: only 2 of 3 services were checked; " +
-        "for 1 of 3 services the result depends on facts that are not visible here, as in this rule: ip ttl 63 drop; not read: ip big (5000 rules)",
-    ]);
-  });
-
-  test("are not looked for without services", () => {
-    expect(said({ firewalls: undefined })).toEqual([
-      "ok: no other program's chains block services; their rules were not tried with packets to services",
-    ]);
+    const gaps = (more: Partial<HookFacts>): string[] => said({ firewalls: { problems: [], check }, ...more });
+    const [only, rule, unread] = [
+      "note: other programs may drop packets to services: only 2 of 3 services were checked; ",
+      "the result depends on facts that are not visible here, as in this rule: ip ttl 63 drop; ",
+      "not read: ip big (5000 rules)",
+    ];
+    expect(gaps({})).toEqual([`${only}for 1 of 3 services ${rule}${unread}`]);
+    expect(gaps({ hasServices: false })).toEqual([`${only}${rule}${unread}`]);
   });
 });
 
@@ -141,27 +118,6 @@ test("does not include nft-proxier's own tables", async () => {
   }
 });
 
-describe("untracked packets", () => {
-  const raw: BaseChain = { type: "filter", hook: Hook.prerouting, priority: Priority.raw };
-
-  const ways: readonly (readonly [name: string, expr: Expr])[] = [
-    ["nft's own", { type: "notrack" }],
-    ["iptables' CT", target("CT")],
-    ["the older NOTRACK", target("NOTRACK")],
-  ];
-  test.each(ways)("%s is a note", async (_, expr) => {
-    const chains = await read("raw", { PREROUTING: { base: raw, rules: [[expr]] } });
-    expect(said({ chains })).toEqual([
-      expect.stringMatching(/^note: table ip raw exempts packets from connection tracking \(chain PREROUTING\)/),
-    ]);
-  });
-
-  test("other targets are not reported", async () => {
-    const chains = await read("raw", { PREROUTING: { base: raw, rules: [[target("LOG")]] } });
-    expect(said({ chains })).toEqual([expect.stringMatching(/^ok/)]);
-  });
-});
-
 test("flowtables, bridges and Cilium are notes", async () => {
   const kernel = new FakeKernel();
   const ref = { family: "inet", table: "fast" } as const;
@@ -181,86 +137,4 @@ test("flowtables, bridges and Cilium are notes", async () => {
     expect.stringMatching(/^note: packets between ports of bridge cni0 skip/),
     expect.stringMatching(/^note: Cilium has interfaces on this node/),
   ]);
-});
-
-describe("the masquerade bit of the packet mark", () => {
-  const word = (value: number): Uint8Array => new Uint8Array(Uint32Array.of(value).buffer);
-  const load: Expr = { type: "meta", key: MetaKey.mark, dreg: 1 };
-  const store: Expr = { type: "meta", key: MetaKey.mark, sreg: 1 };
-  const bitwise = (mask: number, xor: number): Expr => {
-    return { type: "bitwise", sreg: 1, dreg: 1, len: 4, mask: word(mask), xor: word(xor) };
-  };
-  const or = (value: number): Expr[] => [load, bitwise(~value >>> 0, value), store];
-  const cmp: Expr = { type: "cmp", sreg: 1, op: CmpOp.neq, data: word(0) };
-  /** nft_compat's attributes: NAME, REV and INFO. */
-  const compat = (kind: "match" | "target", name: string, revision: number, ...words: number[]): Expr => {
-    const data = Buffer.alloc(36 + 8 + 4 + words.length * 4);
-    const view = new DataView(data.buffer, data.byteOffset);
-    const little = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1;
-    const header = (at: number, length: number, type: number): void => {
-      view.setUint16(at, length, little);
-      view.setUint16(at + 2, type, little);
-    };
-    header(0, 36, 1);
-    data.write(name, 4);
-    header(36, 8, 2);
-    data.writeUInt32BE(revision, 40);
-    header(44, 4 + words.length * 4, 3);
-    for (const [i, one] of words.entries()) data.set(word(one), 48 + i * 4);
-    return { type: "opaque", name: kind, data: new Uint8Array(data) };
-  };
-  const forward: BaseChain = { ...FORWARD, policy: "accept" };
-  const mangle: BaseChain = { type: "filter", hook: Hook.prerouting, priority: -150, policy: "accept" };
-  const input: BaseChain = { ...forward, hook: Hook.input };
-  const late: BaseChain = { ...forward, hook: Hook.postrouting, priority: 200 };
-  const SETS =
-    /^problem: rules of table ip cni set bit 14 of the packet mark \(0x4000\) \(chain marks, from base\), so /;
-  const CLEARS = /^problem: rules of table ip cni overwrite bit 14 .* are not masqueraded$/;
-  const LOOKS = /^note: rules of table ip cni read bit 14 .*which nft-proxier sets/;
-
-  test.each<[string, BaseChain, Expr[], RegExp | undefined]>([
-    ["set with others", forward, or(0x14000), SETS],
-    ["set with the whole mark", mangle, [{ type: "immediate", dreg: 1, data: word(0x4000) }, store], SETS],
-    ["set by iptables' MARK", mangle, [compat("target", "MARK", 2, 0x4000, 0x4000)], SETS],
-    ["set after the last masquerading", input, or(0x4000), undefined],
-    ["set after our rules", late, or(0x4000), undefined],
-    ["another bit is set", forward, or(0x2000), undefined],
-    ["another bit is set by MARK", mangle, [compat("target", "MARK", 2, 0x2000, 0x2000)], undefined],
-    ["cleared with the whole mark", forward, [{ type: "immediate", dreg: 1, data: word(1) }, store], CLEARS],
-    ["cleared by a stored mark", forward, [{ type: "ct", key: 3, dreg: 1 }, store], CLEARS],
-    [
-      "cleared by CONNMARK --restore-mark",
-      forward,
-      [compat("target", "CONNMARK", 1, 0, ~0 >>> 0, ~0 >>> 0, 2)],
-      CLEARS,
-    ],
-    ["another bit restored", forward, [compat("target", "CONNMARK", 1, 0, 0x80, 0x80, 2)], undefined],
-    ["cleared before it is set", mangle, [{ type: "immediate", dreg: 1, data: word(1) }, store], undefined],
-    ["matched", forward, [load, bitwise(0x4000, 0), cmp], LOOKS],
-    ["matched by iptables' mark", forward, [compat("match", "mark", 1, 0x4000, 0x4000, 0)], LOOKS],
-    ["another bit matched", forward, [load, bitwise(0x8000, 0), cmp], undefined],
-    ["the whole mark matched", forward, [load, cmp], undefined],
-    [
-      "the mark of the connection",
-      forward,
-      [load, bitwise(~0x4000 >>> 0, 0x4000), { type: "ct", key: 3, sreg: 1 }],
-      undefined,
-    ],
-  ])("%s", async (_, base, rule, expected) => {
-    const kernel = new FakeKernel();
-    const ref = { family: "ip", table: "cni" } as const;
-    await kernel.commit([
-      { op: "add", kind: "table", ...ref },
-      { op: "add", kind: "chain", ...ref, chain: "base", base },
-      { op: "add", kind: "chain", ...ref, chain: "marks" },
-    ]);
-    // The fake does not support nft_compat's expressions.
-    kernel.rules = (_of, chain) =>
-      Promise.resolve([{ ...ref, chain: chain ?? "", handle: 2n, exprs: chain === "base" ? [jump("marks")] : rule }]);
-    const chains = await readForeignChains(kernel, ["ip"]);
-    expect(said({ chains })).toEqual([expect.stringMatching(expected ?? /^ok/)]);
-    expect(said({ chains, masqueradeBit: 19 }).filter((one) => one.includes(" bit 19 "))).toEqual(
-      expected === CLEARS ? [expect.stringMatching(/^problem: .* overwrite bit 19/)] : [],
-    );
-  });
 });

@@ -25,7 +25,7 @@ async function kernelWith(...rules: readonly Expr[][]): Promise<FakeKernel> {
 function* packets(service: string): Iterable<ServicePacket> {
   const n = Number(service.slice(1));
   for (let i = 0; i < 10; i++) {
-    const endpoint = { address: `10.${n % 200}.${i}.7`, port: 8000 + (n % 50) };
+    const endpoint = { address: `10.${n % 200}.${i}.7`, port: 8000 + (n % 50), isLocal: false };
     yield { family: "ip", protocol: "tcp", service, address: `10.96.${n >> 8}.${n & 255}`, port: 80, endpoint };
   }
 }

@@ -1,0 +1,72 @@
+/** Other programs' base chains, with what their rules do besides deciding over packets. */
+import { FLOWTABLE_REF } from "../../../flowtable/operations.js";
+import { TableFlag } from "../../../netlink/constants.js";
+import type { BaseChain, Kernel, RuleInfo, TableRef } from "../../../netlink/kernel.js";
+import type { IpFamily } from "../../../base/ip.js";
+import { HANDOVER_TABLE, TABLE_NAME } from "../../../ruleset/names.js";
+import { markBitsSet } from "./mark-bits.js";
+
+/** A base chain of another program, with the chains that its rules lead to. */
+export interface ForeignChain {
+  readonly ref: TableRef;
+  readonly chain: string;
+  readonly base: BaseChain;
+  /** Number of rules in it and in the chains that it leads to. */
+  readonly rules: number;
+  /** Chains with a rule that makes connections bypass the hooks (flowtables). */
+  readonly offload: readonly string[];
+  readonly leadsTo: readonly string[];
+  /** Bits of the packet mark that rules set, by chain. */
+  readonly markBits: ReadonlyMap<string, number>;
+}
+
+/** nft-proxier's own tables. kube-proxy's table has the same name as one of them. */
+export const OWN_TABLES: readonly string[] = [TABLE_NAME, HANDOVER_TABLE, FLOWTABLE_REF.table];
+
+/** Maximum number of chains to read from one base chain. More would take too long. */
+const MOST_CHAINS = 500;
+
+/** @param isMet whether packets meet a rule. By default, they meet all. Rejects with KernelError. */
+export async function readForeignChains(
+  kernel: Kernel,
+  families: readonly IpFamily[],
+  isMet: (rule: RuleInfo) => boolean = () => true,
+): Promise<ForeignChain[]> {
+  const found: ForeignChain[] = [];
+  for (const { family, table, flags } of await kernel.tables()) {
+    const concerned = family === "inet" || ((family === "ip" || family === "ip6") && families.includes(family));
+    if (!concerned || OWN_TABLES.includes(table) || (flags & TableFlag.dormant) !== 0) continue;
+    const ref = { family, table };
+    const read = async (chain: string): Promise<RuleInfo[]> => (await kernel.rules(ref, chain)).filter(isMet);
+    for (const { chain, base } of await kernel.chains(ref)) {
+      if (base !== undefined) found.push({ ref, chain, base, ...(await walk(chain, read)) });
+    }
+  }
+  return found;
+}
+
+/** Walks the rules that packets meet from a base chain on. */
+async function walk(
+  chain: string,
+  read: (chain: string) => Promise<readonly RuleInfo[]>,
+): Promise<Pick<ForeignChain, "rules" | "offload" | "leadsTo" | "markBits">> {
+  let rules = 0;
+  const offload = new Set<string>();
+  const markBits = new Map<string, number>();
+  const seen = new Set([chain]);
+  // Iterating a Set also visits elements added meanwhile.
+  for (const one of seen) {
+    if (seen.size > MOST_CHAINS) break;
+    for (const { exprs } of await read(one)) {
+      rules++;
+      for (const expr of exprs) {
+        if (expr.type === "flow_offload") offload.add(one);
+        if (expr.type === "immediate" && "verdict" in expr.data && "chain" in expr.data) seen.add(expr.data.chain);
+      }
+      const bits = markBitsSet(exprs);
+      if (bits !== 0) markBits.set(one, (markBits.get(one) ?? 0) | bits);
+    }
+  }
+  seen.delete(chain);
+  return { rules, offload: [...offload], leadsTo: [...seen], markBits };
+}

@@ -1,0 +1,217 @@
+/**
+ * Checks this node for obstacles that keep packets from services although the rules are active. Runs when a status is requested.
+ */
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { counted } from "../base/counted.js";
+import { checkFirewalls, type ClearingRule, type ServicesObstacle } from "./explain/firewall/firewall-check.js";
+import type { EndedBy } from "./explain/machine/hooks.js";
+import { readForeignChains } from "./explain/firewall/foreign-chains.js";
+import { ANOTHER_BIT, bitText, settingProblems } from "./explain/firewall/masquerade-bit.js";
+import type { ServicePacket } from "./explain/firewall/service-packets.js";
+import type { RoutedKernel } from "./explain/world/routing.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
+import type { RuleInfo } from "../netlink/kernel.js";
+import type { IpFamily } from "../base/ip.js";
+import { reasonOf } from "../base/unknown.js";
+import {
+  acceptCommand,
+  type DroppingChain,
+  droppingText,
+  findLegacyForward,
+  keptRemedy,
+  type LegacyForwardOptions,
+  missingPodBridge,
+} from "../node/forwarding.js";
+import { conntrackFill, type ConntrackFill, conntrackFull, forwardingOff } from "../node/packet-settings.js";
+import type { ConcernedService, FirewallStatus, StatusProblem } from "../observe/status-report.js";
+
+export interface NodeInspection {
+  /** Absent if no connection tracker is loaded. */
+  readonly conntrack?: ConntrackFill;
+  /**
+   * Absent if no other program has rules that service packets pass, or if the rules cannot be read, which is reported
+   * as a problem.
+   */
+  readonly firewalls?: FirewallStatus;
+  readonly problems: readonly StatusProblem[];
+}
+
+/** The served services, as packets that must pass. */
+export interface ServedPackets {
+  /** Families that have endpoints. */
+  readonly families: readonly IpFamily[];
+  /** "namespace/name" of all services. */
+  readonly services: Iterable<string>;
+  readonly packets: (service: string) => Iterable<ServicePacket>;
+}
+
+interface NodeInspectionOptions extends Pick<LegacyForwardOptions, "legacy" | "root"> {
+  readonly kernel: RoutedKernel;
+  /** Bit of the packet mark that our rules set, 0 to 31. */
+  readonly masqueradeBit: number;
+  /** Whether packets meet a rule. By default, they meet all. */
+  readonly isMet?: (rule: RuleInfo) => boolean;
+}
+
+interface NodeWatchOptions extends NodeInspectionOptions {
+  readonly config: Pick<ProxyConfig, "detectLocalMode" | "detectLocal">;
+}
+
+/** Maximum share of time for firewall checks. A more recent result is repeated. */
+const SHARE = 0.1;
+
+/** Names of this node's interfaces. Empty if they cannot be read. */
+export async function interfaceNames(root = "/"): Promise<string[]> {
+  return readdir(join(root, "sys/class/net")).catch(() => []);
+}
+
+export class NodeWatch {
+  readonly #options: NodeWatchOptions;
+  #firewalls: { readonly result: Promise<FirewallInspection>; goodUntil: number } | undefined;
+
+  constructor(options: NodeWatchOptions) {
+    this.#options = options;
+  }
+
+  /** Never rejects. */
+  async inspect(served: ServedPackets): Promise<NodeInspection> {
+    const [conntrack, forwarding, { problems, check }, interfaces] = await Promise.all([
+      conntrackFill(),
+      Promise.all(served.families.map((family) => forwardingOff(family))),
+      this.#inspectFirewalls(served),
+      interfaceNames(),
+    ]);
+    const bridge = missingPodBridge(this.#options.config, interfaces);
+    const full = conntrackFull(conntrack);
+    return {
+      conntrack,
+      firewalls: check,
+      problems: [
+        ...forwarding.filter((problem) => problem !== undefined),
+        ...problems.map(({ check: _, ...problem }) => problem),
+        ...(bridge === undefined ? [] : [bridge]),
+        ...(full === undefined ? [] : [full]),
+      ],
+    };
+  }
+
+  #inspectFirewalls(served: ServedPackets): Promise<FirewallInspection> {
+    const known = this.#firewalls;
+    if (known !== undefined && performance.now() < known.goodUntil) return known.result;
+    const from = performance.now();
+    const inspection = { result: inspectFirewalls(this.#options, served), goodUntil: Infinity };
+    this.#firewalls = inspection;
+    void inspection.result.finally(() => {
+      const now = performance.now();
+      inspection.goodUntil = now + (now - from) / SHARE;
+    });
+    return inspection.result;
+  }
+}
+
+interface FirewallProblem extends StatusProblem {
+  /** The check of `preflight`. */
+  readonly check: "forward-policy" | "firewalls" | "masquerade-bit";
+}
+
+export interface FirewallInspection {
+  readonly problems: readonly FirewallProblem[];
+  readonly check?: FirewallStatus;
+}
+
+/** Never rejects. */
+export async function inspectFirewalls(
+  { kernel, legacy, root, masqueradeBit, isMet }: NodeInspectionOptions,
+  { families, services, packets }: ServedPackets,
+): Promise<FirewallInspection> {
+  try {
+    const older = await findLegacyForward({ legacy, families, root });
+    const setting = settingProblems(await readForeignChains(kernel, families, isMet), masqueradeBit);
+    const ownMark = (1 << masqueradeBit) >>> 0;
+    const tried = await checkFirewalls({ kernel, services, packets, ownMark, isMet });
+    const { obstacles, clearing, ...check } = tried;
+    const legacyProblems = older.filter(({ hasRules }) => hasRules === false).map(legacyProblem);
+    const unread = [
+      ...check.unread,
+      ...older.flatMap(({ table, hasRules }) =>
+        hasRules === false ? [] : [`${table}, whose chain FORWARD drops by policy and has rules that cannot be read`],
+      ),
+    ];
+    const checked = check.services > 0 || unread.length > 0;
+    const problems = [
+      ...legacyProblems,
+      ...few(obstacles.map(firewallProblem), ["rule drops", "rules drop"]),
+      ...few(
+        [...clearing.map((rule) => clearingProblem(rule, masqueradeBit)), ...setting.map(ofMark)],
+        ["rule changes the mark of", "rules change the mark of"],
+      ),
+    ];
+    return { problems, check: checked ? { ...check, unread } : undefined };
+  } catch (error) {
+    const remedy = "run `nft list ruleset` to see what other programs drop";
+    return {
+      problems: [{ check: "firewalls", what: `other programs' tables cannot be read: ${reasonOf(error)}`, remedy }],
+    };
+  }
+}
+
+function legacyProblem(found: DroppingChain): FirewallProblem {
+  return { check: "forward-policy", what: droppingText(found), remedy: keptRemedy(found.command) };
+}
+
+const ofMark = (problem: StatusProblem): FirewallProblem => ({ check: "masquerade-bit", ...problem });
+
+/** Maximum number of services to name for one obstacle, and of obstacles to report. */
+const NAMED = 3;
+const MOST_OBSTACLES = 10;
+
+function few(problems: readonly FirewallProblem[], [one, many]: readonly [string, string]): FirewallProblem[] {
+  const told = problems.slice(0, MOST_OBSTACLES);
+  const more = problems.length - told.length;
+  if (more === 0) return told;
+  const what = counted(more, `more ${one} packets to services`, `more ${many} packets to services`);
+  return [...told, { check: "firewalls", what, remedy: "run `nft list ruleset` to see them" }];
+}
+
+function named(names: readonly string[]): string {
+  const more = names.length - NAMED;
+  return names.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+}
+
+/** The named services, without the address. */
+function concernsOf(services: readonly string[]): ConcernedService[] {
+  return services.slice(0, NAMED).map((text) => ({ service: text.replace(/ .*/, "") }));
+}
+
+/** "chain post (hook postrouting) of table ip other". */
+function chainText({ ref, chain, hook }: EndedBy): string {
+  return `chain ${chain} (hook ${hook}) of table ${ref.family} ${ref.table}`;
+}
+
+function clearingProblem(found: ClearingRule, bit: number): FirewallProblem {
+  const { rule = "", services } = found;
+  const packets = `packets to ${named(services)}`;
+  const then = `nft-proxier does not masquerade ${packets} that they match, so answers of endpoints on other nodes bypass this node, and the clients get no connection`;
+  const what = `rules of ${chainText(found)} overwrite ${bitText(bit)}, such as ${rule}: ${then}`;
+  const remedy = `change that rule, or ${ANOTHER_BIT}`;
+  return { check: "masquerade-bit", what, remedy, concerns: concernsOf(services) };
+}
+
+function firewallProblem(found: ServicesObstacle): FirewallProblem {
+  const { ref, chain, hook, rule, verdict, direction, except, pods, services } = found;
+  const drops = verdict === "drop" ? "drops" : "rejects";
+  const whose = direction === "original" ? "packets to" : "replies of";
+  const why = rule === undefined ? "by policy" : `by rule ${rule}`;
+  const where = direction === "original" ? "from" : "to";
+  const whom = pods !== undefined ? `pods (${named(pods)})` : except && `every interface but ${named(except)}`;
+  const of = whom === undefined ? "" : ` ${where} ${whom}`;
+  const what = `${chainText(found)} ${drops} ${whose} ${named(services)}${of}: ${why}`;
+  // Before the translation, a rule can recognize a service's packet only by its address.
+  const remedy =
+    hook === "prerouting" && direction === "original"
+      ? "accept the services' addresses in that firewall's configuration"
+      : keptRemedy(acceptCommand(ref, chain));
+  const check = rule === undefined && hook === "forward" ? "forward-policy" : "firewalls";
+  return { check, what, remedy, concerns: concernsOf(services) };
+}
