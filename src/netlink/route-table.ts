@@ -1,6 +1,7 @@
 /** Reads the kernel's routes over rtnetlink (linux/rtnetlink.h, fib_rules.h). Changes nothing. */
 import { AF } from "../base/ip-families.js";
 import { addressBytes, type IpFamily } from "../base/ip.js";
+import { AddressType } from "./constants.js";
 import { isErrno } from "./errors.js";
 import {
   ask,
@@ -22,6 +23,7 @@ const GET_ROUTE = 26;
 const GET_RULE = 34;
 const IFINFO_LENGTH = 16;
 const IFLA_IFNAME = 3;
+const IFLA_MTU = 4;
 const IFLA_MASTER = 10;
 const IFLA_LINKINFO = 18;
 const IFLA_GROUP = 27;
@@ -32,6 +34,8 @@ const RTA_DST = 1;
 const RTA_SRC = 2;
 const RTA_IIF = 3;
 const RTA_OIF = 4;
+const RTA_METRICS = 8;
+const RTAX_MTU = 2;
 const RTA_MARK = 16;
 const FIB_RULE_LENGTH = 12;
 const FIB_RULE_TOS = 3;
@@ -77,7 +81,7 @@ export interface KernelLink {
 /** The routes of one network namespace. It caches links, so use it only for a short series of requests. */
 export class RouteTable {
   readonly #netlink: NetlinkExchange;
-  readonly #names = new Map<number, Promise<string>>();
+  readonly #linksByIndex = new Map<number, Promise<Reply | undefined>>();
   #links: Promise<readonly KernelLink[]> | undefined;
 
   constructor(netlink: NetlinkExchange) {
@@ -88,7 +92,27 @@ export class RouteTable {
    * Returns the route of packets to the address (`ip route get`), or "none". Rejects with KernelError, for example with
    * EXDEV if rp_filter drops such packets.
    */
-  async to(address: string, { source, inInterface, mark }: RouteFrom = {}): Promise<KernelRoute | "none"> {
+  async to(address: string, from: RouteFrom = {}): Promise<KernelRoute | "none"> {
+    const [reply, link] = (await this.#get(address, from)) ?? [];
+    if (reply === undefined || link === undefined) return "none";
+    return { type: headerNumber(reply.header, RTM_TYPE, 1), interfaceName: textOf(link.attributes, IFLA_IFNAME) ?? "" };
+  }
+
+  /**
+   * Returns the length of the longest packet that the route to the address takes, in bytes, also as ICMP messages have taught it to the
+   * kernel. Returns undefined if there is no route, and for an address of this node. Rejects with KernelError.
+   */
+  async mtuTo(address: string): Promise<number | undefined> {
+    const [reply, link] = (await this.#get(address, {})) ?? [];
+    if (reply === undefined || headerNumber(reply.header, RTM_TYPE, 1) !== AddressType.unicast) return undefined;
+    return numberOf(nestOf(reply.attributes, RTA_METRICS), RTAX_MTU) ?? (link && numberOf(link.attributes, IFLA_MTU));
+  }
+
+  /** Returns a route and its interface, or undefined if there is none. */
+  async #get(
+    address: string,
+    { source, inInterface, mark }: RouteFrom,
+  ): Promise<[Reply, Reply | undefined] | undefined> {
     const bytes = addressBytes(address) ?? new Uint8Array();
     const from = source === undefined ? undefined : addressBytes(source);
     const family = bytes.length === 4 ? AF.ip : AF.ip6;
@@ -103,11 +127,10 @@ export class RouteTable {
     try {
       const [reply] = await this.#ask(GET_ROUTE, 0, header, attributes, RTMSG_LENGTH);
       const index = reply && numberOf(reply.attributes, RTA_OIF);
-      if (reply === undefined || index === undefined) return "none";
-      return { type: headerNumber(reply.header, RTM_TYPE, 1), interfaceName: await this.#nameOf(index) };
+      return reply === undefined || index === undefined ? undefined : [reply, await this.#link(index)];
     } catch (error) {
       // There is no route, or its type is prohibit or blackhole.
-      if (isErrno(error, "ENETUNREACH", "EHOSTUNREACH", "EACCES", "EINVAL")) return "none";
+      if (isErrno(error, "ENETUNREACH", "EHOSTUNREACH", "EACCES", "EINVAL")) return undefined;
       throw error;
     }
   }
@@ -147,16 +170,14 @@ export class RouteTable {
     }));
   }
 
-  #nameOf(index: number): Promise<string> {
-    let name = this.#names.get(index);
-    if (name === undefined) {
+  #link(index: number): Promise<Reply | undefined> {
+    let link = this.#linksByIndex.get(index);
+    if (link === undefined) {
       const header = joined([new Uint8Array(4), number(index, 4), new Uint8Array(8)]);
-      name = this.#ask(GET_LINK, 0, header, [], IFINFO_LENGTH).then(
-        ([reply]) => (reply && textOf(reply.attributes, IFLA_IFNAME)) ?? "",
-      );
-      this.#names.set(index, name);
+      link = this.#ask(GET_LINK, 0, header, [], IFINFO_LENGTH).then(([reply]) => reply);
+      this.#linksByIndex.set(index, link);
     }
-    return name;
+    return link;
   }
 
   #ask(

@@ -62,10 +62,11 @@ async function traced(
       onPacket: (packet) => printer.packet(packet),
       onLost: () =>
         note("the kernel dropped messages, so packets of this moment are missing or their outcome is unknown"),
+      onHint: (text) => note(`hint: ${text}`),
       onError: (error) => end.come(error),
     });
     note(
-      `tracing ${allPackets ? "packets" : "connections"}, at most ${PACKETS_PER_SECOND} a second, ${endText(forMs)}`,
+      `tracing ${allPackets ? "packets" : "connections"}, at most ${PACKETS_PER_SECOND} a second${allPackets ? " in each direction" : ""}, ${endText(forMs)}`,
     );
     await end.promise;
     const totals = await trace.stop();

@@ -1,6 +1,7 @@
 /** Formats a connection, or a packet of one, in one line that ends with its outcome. */
 import { type EndpointStatus, type ServicePortStatus, serviceText } from "../../observe/status-report.js";
 import { printable } from "../../base/printable.js";
+import { counted } from "../../base/counted.js";
 import { withPort } from "../../base/ip.js";
 import { reasonText } from "./drop-reasons.js";
 import { isDropped, type TracedBy, type TracedPacket, type TracedReply } from "./traced-packet.js";
@@ -28,17 +29,26 @@ function lineWith(traced: TracedPacket, names: PacketNames, shown: ReadonlySet<s
   const { at, protocol, packet, translated, masqueraded } = traced;
   const { service, endpoint } = names;
   const time = shown.has("time") ? `${timeText(at, shown.has("ms"))} ` : "";
+  const arrow = traced.direction === "reply" ? "←" : "→";
   const source = shown.has("port") ? withPort(packet.source, packet.sourcePort) : packet.source;
   const to = withPort(packet.destination, packet.destinationPort);
   const name = service === undefined || !shown.has("service") ? "" : ` ${serviceText(service)}`;
-  const parts = [`${time}${protocol} ${source} → ${to}${name}`];
+  const parts = [`${time}${protocol} ${source} ${arrow} ${to}${name}`];
   if (translated !== undefined) {
-    parts[0] += ` → ${endpointText(withPort(translated.destination, translated.destinationPort), endpoint, shown)}`;
+    parts[0] += ` ${arrow} ${endpointText(withPort(translated.destination, translated.destinationPort), endpoint, shown)}`;
     if (masqueraded && shown.has("masquerading"))
       parts.push(`masqueraded as ${withPort(translated.source, translated.sourcePort)}`);
   }
   if (shown.has("interfaces")) parts.push(...interfaces(traced));
-  return [...parts, outcomeText(traced, service, shown.has("rule"))].join(", ");
+  const outcome = outcomeText(traced, service, shown.has("rule"));
+  return [...parts, ...factsText(traced), ...(outcome === undefined ? [] : [outcome])].join(", ");
+}
+
+/** "1500 bytes", "PSH ACK", "seq 1 ack 1", "DF" */
+function factsText({ length, tcp, fragment }: TracedPacket): string[] {
+  if (length === undefined) return [];
+  const segment = tcp && [tcp.flags.join(" ") || "no flags", `seq ${tcp.sequence} ack ${tcp.acknowledgement}`];
+  return [counted(length, "byte"), ...(segment ?? []), ...(fragment === undefined ? [] : [fragment])];
 }
 
 /** "10.244.0.5:8080 web-x2x4q (this node)", "web-x2x4q:8080 (node-2, terminating)", "web-x2x4q:8080" */
@@ -55,9 +65,13 @@ function interfaces({ in: input, out }: TracedPacket): string[] {
   return [input === undefined ? "from this node" : `in ${input}`, ...(out === undefined ? [] : [`out ${out}`])];
 }
 
-/** @param isFull whether to name the rule of this program that has a reason, and possible causes of a loss. */
-function outcomeText(traced: TracedPacket, service: ServicePortStatus | undefined, isFull: boolean): string {
-  const { verdict, reply = "open", refusal, by } = traced;
+/** Returns undefined for a packet that says nothing new: it passed, in a connection that is answered. @param isFull whether to name the rule of this program that has a reason, and possible causes of a loss. */
+function outcomeText(
+  traced: TracedPacket,
+  service: ServicePortStatus | undefined,
+  isFull: boolean,
+): string | undefined {
+  const { verdict, direction, reply = "open", refusal, by } = traced;
   const [summary, line = summary] = REPLIES[reply];
   const reason = reasonOf(traced, service);
   const rule = by?.rule === undefined ? "" : ` (handle ${by.rule})`;
@@ -74,6 +88,7 @@ function outcomeText(traced: TracedPacket, service: ServicePortStatus | undefine
     case "unknown":
       return "outcome unknown: messages are missing";
     default:
+      if (direction === "reply" || (direction === "original" && reply === "yes")) return undefined;
       return `${line}${refusal === undefined ? "" : ` (${refusal})`}`;
   }
 }
@@ -82,8 +97,9 @@ const CAUSES = "; possible causes: no route, rp_filter, IP forwarding off, or ru
 
 /** The outcome of a connection in a summary: "answered", "dropped by inet filter forward". */
 export function outcomeOf(traced: TracedPacket): string {
-  const { verdict, reply, by } = traced;
-  if (verdict === "accepted" || verdict === "delivered") return REPLIES[reply ?? "open"][0];
+  const { verdict, direction, reply, by } = traced;
+  if (verdict === "accepted" || verdict === "delivered")
+    return direction === "reply" ? "in reply" : REPLIES[reply ?? "open"][0];
   if (verdict === "vanished") return "lost";
   if (!isDropped(traced)) return verdict;
   const reason = reasonOf(traced, undefined);

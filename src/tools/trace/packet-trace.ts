@@ -8,12 +8,15 @@ import type { ConntrackTable } from "../../conntrack/table/conntrack-table.js";
 import { KernelError } from "../../netlink/errors.js";
 import type { NetworkInterfaces } from "../../netlink/network-interfaces.js";
 import type { NftKernel } from "../../netlink/nft-kernel.js";
-import type { Monitor, TableRef } from "../../netlink/kernel.js";
-import { TraceChain, type TraceFilter, traceOps, traceTable } from "./trace-filter.js";
+import type { Monitor, TableRef, TraceEvent } from "../../netlink/kernel.js";
+import type { NetlinkExchange } from "../../netlink/netlink-message.js";
+import { RouteTable } from "../../netlink/route-table.js";
+import { markingChains, type TraceFilter, traceOps, traceTable } from "./trace-filter.js";
 import { type FoldedPacket, TraceFold } from "./trace-fold.js";
 import { sameTuple, type TraceTuple } from "./trace-headers.js";
 import { InOrder } from "./in-order.js";
 import { RefusalReplies } from "./refusal-replies.js";
+import { SegmentHints, tooBigOf } from "./trace-hints.js";
 import { awaitReply } from "./replies.js";
 import type { TracedPacket, TraceTotals } from "./traced-packet.js";
 import { verdictOf } from "./verdicts.js";
@@ -23,6 +26,8 @@ interface TraceHandlers {
   onPacket(packet: TracedPacket): void;
   /** The kernel dropped messages. Packets around this time may be missing, or reported as unknown. */
   onLost(): void;
+  /** Something hints at the cause of lost packets. Only with `allPackets`. */
+  onHint?(text: string): void;
   /** Reporting has stopped. No packet is reported afterwards. */
   onError(error: Error): void;
 }
@@ -30,7 +35,12 @@ interface TraceHandlers {
 /** The part of nf_tables that a trace needs. */
 export type TraceKernel = Pick<NftKernel, "portId" | "commit" | "chains" | "rules" | "trace"> & {
   readonly interfaces: Pick<NetworkInterfaces, "names">;
+  /** Absent: routes are unknown. */
+  readonly connection?: NetlinkExchange;
 };
+
+/** Maximum number of addresses and pairs of them to remember. */
+const MOST_ADDRESSES = 5000;
 
 /** The kernel cannot remove the table with its owner. Nothing was written. */
 export class NoOwnedTables extends Error {
@@ -50,6 +60,11 @@ export class PacketTrace {
   readonly #fold: TraceFold;
   readonly #refusals = new RefusalReplies();
   readonly #inOrder: InOrder<TracedPacket>;
+  readonly #segments = new SegmentHints();
+  /** Addresses of the traced packets, and pairs of them whose routes were compared. */
+  readonly #addresses = new Set<string>();
+  readonly #told = new Set<string>();
+  readonly #allPackets: boolean;
   #monitor: Monitor | undefined;
   #timer: NodeJS.Timeout | undefined;
   #losses = 0;
@@ -59,19 +74,24 @@ export class PacketTrace {
     conntrack: Pick<ConntrackTable, "lookup">,
     names: ReadonlyMap<number, string>,
     handlers: TraceHandlers,
+    allPackets: boolean,
   ) {
     this.#kernel = kernel;
+    this.#allPackets = allPackets;
     this.#table = traceTable(kernel.portId);
     this.#conntrack = conntrack;
     this.#handlers = handlers;
     this.#names = new Map(names);
     const loopback = [...names].find(([, name]) => name === "lo")?.[0];
-    this.#inOrder = new InOrder((packet) => handlers.onPacket(packet));
+    this.#inOrder = new InOrder((packet) => {
+      handlers.onPacket(packet);
+      this.#hint(this.#segments.of(packet));
+    });
     this.#fold = new TraceFold({
       table: this.#table,
       loopback,
       onPacket: (packet) => this.#settled(packet),
-      onRefusal: (event) => this.#refusals.add(event, Date.now()),
+      onRefusal: (event) => this.#refused(event),
     });
   }
 
@@ -85,7 +105,7 @@ export class PacketTrace {
     filter: TraceFilter,
     handlers: TraceHandlers,
   ): Promise<PacketTrace> {
-    const trace = new PacketTrace(kernel, conntrack, await kernel.interfaces.names(), handlers);
+    const trace = new PacketTrace(kernel, conntrack, await kernel.interfaces.names(), handlers, filter.allPackets);
     await trace.#start(filter);
     return trace;
   }
@@ -127,12 +147,18 @@ export class PacketTrace {
 
   /** Reads the counter before the limit. */
   async #matched(): Promise<number> {
-    const [first] = await this.#kernel.rules(this.#table, TraceChain.traced).catch(() => []);
-    const counter = first?.exprs.find((expr) => expr.type === "counter");
-    return Number(counter?.packets ?? 0n);
+    let matched = 0;
+    for (const chain of markingChains(this.#allPackets)) {
+      const [first] = await this.#kernel.rules(this.#table, chain).catch(() => []);
+      matched += Number(first?.exprs.find((expr) => expr.type === "counter")?.packets ?? 0n);
+    }
+    return matched;
   }
 
   #settled(packet: FoldedPacket): void {
+    if (this.#addresses.size > MOST_ADDRESSES) this.#addresses.clear();
+    // An ICMP message about a packet may follow at once.
+    for (const { source, destination } of [packet.original, packet.last]) this.#addresses.add(source).add(destination);
     const telling = this.#tell(packet)
       .then(
         (traced) => this.#inOrder.put(packet.number, traced),
@@ -147,18 +173,20 @@ export class PacketTrace {
   }
 
   async #tell(packet: FoldedPacket): Promise<TracedPacket> {
-    const { at, original, iif, oif, end } = packet;
+    const { at, original, iif, oif, end, isReply } = packet;
     const { family, protocol, ...addressed } = original;
     const { family: _family, protocol: _protocol, ...last } = packet.last;
     const arrived = end === "accepted" || end === "delivered";
     const judged = await verdictOf(packet, this.#kernel);
-    const isAnswerable = arrived || end === "unknown";
+    const isAnswerable = !isReply && (arrived || end === "unknown");
     const answer = isAnswerable
       ? await awaitReply(this.#conntrack, this.#refusals, packet, this.#ended.signal)
       : undefined;
     const entry = answer?.entry;
     // If the headers that would show the translation were lost, take it from the conntrack entry.
     const seen = end === "unknown" && entry !== undefined ? answeredBy(entry.reply) : last;
+    const [asked, translated] = isReply ? [answeredBy(last), answeredBy(addressed)] : [addressed, seen];
+    if (this.#allPackets) await this.#noteRoutes(asked.source, translated, end === "delivered");
     const input = await this.#interface(iif);
     const output = end === "accepted" ? await this.#interface(oif) : undefined;
     const { reply, refusal } = answer ?? {};
@@ -166,15 +194,44 @@ export class PacketTrace {
       at,
       family,
       protocol,
-      packet: addressed,
-      translated: sameTuple(addressed, seen) ? undefined : seen,
-      masqueraded: addressed.source !== seen.source || addressed.sourcePort !== seen.sourcePort,
+      ...(this.#allPackets && { direction: isReply ? "reply" : "original", ...packet.facts }),
+      packet: asked,
+      translated: sameTuple(asked, translated) ? undefined : translated,
+      masqueraded: asked.source !== translated.source || asked.sourcePort !== translated.sourcePort,
       in: input,
       out: output,
       ...judged,
       reply: arrived ? reply : undefined,
       refusal: arrived ? refusal : undefined,
     };
+  }
+
+  #refused(event: TraceEvent): void {
+    const tooBig = tooBigOf(event);
+    if (tooBig === undefined) this.#refusals.add(event, Date.now());
+    else if (this.#addresses.has(tooBig.destination)) this.#hint(tooBig.text);
+  }
+
+  /** Each hint is given once. */
+  #hint(text: string | undefined): void {
+    if (!this.#allPackets || text === undefined || this.#told.has(text)) return;
+    this.#told.add(text);
+    this.#handlers.onHint?.(text);
+  }
+
+  /** Compares the routes to both sides of a connection. A side that is a program of this node has none. */
+  async #noteRoutes(client: string, { destination }: TraceTuple, isLocal: boolean): Promise<void> {
+    const pair = `${client} ${destination}`;
+    const { connection } = this.#kernel;
+    if (this.#addresses.has(pair) || connection === undefined || isLocal) return;
+    this.#addresses.add(pair);
+    const routes = new RouteTable(connection);
+    const [toClient, toEndpoint] = await Promise.all([client, destination].map((address) => routes.mtuTo(address)));
+    if (toClient === undefined || toEndpoint === undefined || toEndpoint >= toClient) return;
+    this.#hint(
+      `the route to the endpoint ${destination} takes ${toEndpoint} bytes, the one to the client ${client} ${toClient}. ` +
+        "Longer packets of the client pass only if ICMP messages of this node reach it",
+    );
   }
 
   /** New pods bring new interfaces, so names are read again for an unknown index. */

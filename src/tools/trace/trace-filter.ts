@@ -23,11 +23,11 @@ export interface TraceFilter {
   readonly selectors: readonly TraceSelector[];
   /** Canonical source address or CIDR, of the selectors' family. Absent: any source. */
   readonly source?: string;
-  /** Also trace packets of open connections, which NAT chains do not see. */
+  /** Also trace packets of open connections, which NAT chains do not see, in both directions, and ICMP messages that a packet is too big. */
   readonly allPackets: boolean;
 }
 
-/** Maximum number of packets to trace each second, and in a burst. This is some 1,000 messages, or 1 % of a core. */
+/** Maximum number of packets to trace each second and direction, and in a burst. This is some 1,000 messages, or 1 % of a core. */
 export const PACKETS_PER_SECOND = 50;
 
 /**
@@ -37,6 +37,8 @@ export const PACKETS_PER_SECOND = 50;
 export const TraceChain = {
   /** Not named "mark", because nft cannot read a file with a chain of that name. */
   traced: "traced",
+  /** Marks packets of the reply direction. */
+  replies: "replies",
   /** Marks replies that refuse a connection. */
   refusals: "refusals",
   preroutingFirst: "prerouting-first",
@@ -46,6 +48,11 @@ export const TraceChain = {
   inputLast: "input-last",
   postroutingLast: "postrouting-last",
 } as const;
+
+/** The chains that count and mark packets. */
+export function markingChains(allPackets: boolean): readonly string[] {
+  return [TraceChain.traced, ...(allPackets ? [TraceChain.replies] : [])];
+}
 
 /** Before NF_IP_PRI_RAW (-300), and so before anything that drops there. */
 const FIRST = -350;
@@ -76,6 +83,7 @@ export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
     ops.push({ op: "add", kind: "chain", ...ref, chain: name, ...base });
   };
   chain(TraceChain.traced);
+  if (filter.allPackets) chain(TraceChain.replies);
   chain(TraceChain.refusals);
   chain(TraceChain.preroutingFirst, Hook.prerouting, FIRST);
   chain(TraceChain.outputFirst, Hook.output, FIRST);
@@ -83,7 +91,7 @@ export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
   chain(TraceChain.outputTracked, Hook.output, TRACKED);
   chain(TraceChain.inputLast, Hook.input, LAST);
   chain(TraceChain.postroutingLast, Hook.postrouting, LAST);
-  rules.mark();
+  rules.mark(filter);
   for (const selector of filter.selectors) {
     rules.of(selector, filter);
     rules.refusalsOf(selector, filter);
@@ -108,6 +116,8 @@ function matchesOf(selector: TraceSelector, protocol: Transport, source: string 
 
 /** Type of the ICMP message "destination unreachable" (RFC 792, RFC 4443). */
 const UNREACHABLE = { ip: { version: 4, type: 3 }, ip6: { version: 6, type: 1 } } as const;
+/** Type of the ICMP message that a packet is too big. In IPv4, it is a code of "destination unreachable". */
+const TOO_BIG = { ip: UNREACHABLE.ip, ip6: { version: 6, type: 2 } } as const;
 
 /** Matches replies that refuse a connection: one list per way to refuse. */
 function refusing({ family, protocols }: TraceSelector): Statement[][] {
@@ -144,11 +154,13 @@ class Rules {
   }
 
   /** One limit for all packets, which are counted before it, and one for all refusals. */
-  mark(): void {
+  mark({ allPackets }: TraceFilter): void {
     const limit = { action: "limit", rate: PACKETS_PER_SECOND, per: "second", burst: PACKETS_PER_SECOND } as const;
     const trace = { action: "set", field: "meta nftrace", value: 1 } as const;
-    this.#rule(TraceChain.traced, { action: "counter" });
-    this.#rule(TraceChain.traced, limit, trace);
+    for (const chain of markingChains(allPackets)) {
+      this.#rule(chain, { action: "counter" });
+      this.#rule(chain, limit, trace);
+    }
     this.#rule(TraceChain.refusals, limit, trace);
   }
 
@@ -168,21 +180,27 @@ class Rules {
    * Matches replies that refuse connections to the selected destinations. A node port is matched by its number alone. This includes
    * unrelated packets, which the limit also covers, and for which no packet is printed.
    */
-  refusalsOf(selector: TraceSelector, { source }: TraceFilter): void {
-    const { destinations, ports } = selector;
+  refusalsOf(selector: TraceSelector, { source, allPackets }: TraceFilter): void {
+    const { family, protocols, destinations, ports } = selector;
     const original = (direction: "source" | "destination", nets: readonly string[]): Match[] =>
       nets.length === 0 ? [] : [{ match: "address", direction, nets, ct: "original" }];
-    const kinds = refusing(selector);
+    const replies = allPackets ? protocols.map((protocol): Statement[] => [{ match: "protocol", protocol }]) : [];
+    // A message about a packet that this node has not translated back belongs to no connection.
+    if (allPackets) this.#both(TRACKED_CHAINS, TraceChain.refusals, [{ match: "icmp", ...TOO_BIG[family] }]);
+    const kinds = [
+      ...replies.map((kind) => [TraceChain.replies, kind] as const),
+      ...refusing(selector).map((kind) => [TraceChain.refusals, kind] as const),
+    ];
     for (const number of ports.length === 0 ? [undefined] : ports) {
       const port: Statement[] = number === undefined ? [] : [{ field: "ct original proto-dst", value: number }];
-      for (const kind of kinds) {
+      for (const [chain, kind] of kinds) {
         const matches: Statement[] = [
           ...kind,
           { match: "ct-direction", direction: "reply" },
           ...original("destination", typeof destinations === "string" ? [] : destinations),
           ...original("source", source === undefined ? [] : [source]),
         ];
-        this.#both(TRACKED_CHAINS, TraceChain.refusals, [...matches, ...port]);
+        this.#both(TRACKED_CHAINS, chain, [...matches, ...port]);
       }
     }
   }

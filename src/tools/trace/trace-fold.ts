@@ -5,7 +5,14 @@
 import { TraceType } from "../../netlink/constants.js";
 import type { TableRef, TraceEvent } from "../../netlink/kernel.js";
 import { TraceChain } from "./trace-filter.js";
-import { readHeaders, readIdentity, sameTuple, type TraceHeaders } from "./trace-headers.js";
+import {
+  type PacketFacts,
+  readFacts,
+  readHeaders,
+  readIdentity,
+  sameTuple,
+  type TraceHeaders,
+} from "./trace-headers.js";
 
 /**
  * - accepted: left this node.
@@ -25,6 +32,9 @@ export interface FoldedPacket {
   /** Headers as it came in (`original`), and as it was last seen (`last`). */
   readonly original: TraceHeaders;
   readonly last: TraceHeaders;
+  readonly facts: PacketFacts;
+  /** It is of the reply direction. */
+  readonly isReply: boolean;
   /** Index of the incoming interface. Undefined if this node sent it. */
   readonly iif: number | undefined;
   /** Index of the outgoing interface. */
@@ -129,10 +139,12 @@ export class TraceFold {
     if (event.network === undefined) return known;
     if (!this.#isOwn(event)) return known ?? this.#bridged(event);
     // Only our rules lead to the marking chain. Packets that another program traces also pass our other chains.
-    const marked = event.chain === TraceChain.traced || event.verdict?.chain === TraceChain.traced;
+    const isIn = (chain: string): boolean => event.chain === chain || event.verdict?.chain === chain;
+    const isReply = isIn(TraceChain.replies);
+    const marked = isReply || isIn(TraceChain.traced);
     if (known !== undefined && !marked) return known;
     const headers = readHeaders(event.network, event.transport);
-    if (headers === undefined) return known;
+    if (headers === undefined || event.transport === undefined) return known;
     const looped = this.#looped(event, headers);
     if (looped !== undefined) return looped;
     if (!marked) return this.#bridged(event);
@@ -143,6 +155,8 @@ export class TraceFold {
       at: now,
       original: headers,
       last: headers,
+      facts: readFacts(headers, event.network, event.transport),
+      isReply,
       iif: event.iif,
       oif: undefined,
       event,
@@ -206,7 +220,7 @@ export class TraceFold {
     const packet = this.#open.get(id);
     if (packet === undefined) return;
     this.#open.delete(id);
-    const { number, at, original, last, iif, oif, event, base, ctId } = packet;
-    this.#options.onPacket({ number, at, original, last, iif, oif, end, event, base, ctId });
+    const { seenAt: _, queued: _queued, looping: _looping, identity: _identity, ...folded } = packet;
+    this.#options.onPacket({ ...folded, end });
   }
 }

@@ -56,6 +56,52 @@ export function readIdentity(
   return [family, protocol, source, sourcePort, ...ip, ...inner].join(" ");
 }
 
+/** Facts of a packet besides its addresses. */
+export interface PacketFacts {
+  /** Length of the IP packet, in bytes. Segmentation offload joins several segments to one packet. */
+  readonly length: number;
+  /** Bits of IPv4: "DF" (do not fragment), "MF" (more fragments), or both. Absent if none is set, and for IPv6. */
+  readonly fragment?: string;
+  /** Absent for other protocols. */
+  readonly tcp?: {
+    /** In the order of the header: "FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR". */
+    readonly flags: readonly string[];
+    readonly sequence: number;
+    readonly acknowledgement: number;
+    /** Bytes of data. */
+    readonly payload: number;
+  };
+}
+
+const TCP_FLAGS = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"] as const;
+/** IPv4: bits of the byte that begins the fragment's offset. */
+const FRAGMENT_BITS = [
+  [0x40, "DF"],
+  [0x20, "MF"],
+] as const;
+const IPV6_HEADER = 40;
+
+/** @param network complete, as `readHeaders` requires it. */
+export function readFacts({ family, protocol }: TraceHeaders, network: Uint8Array, transport: Uint8Array): PacketFacts {
+  const ip = new DataView(network.buffer, network.byteOffset);
+  const isIPv6 = family === "ip6";
+  const length = isIPv6 ? IPV6_HEADER + ip.getUint16(4) : ip.getUint16(2);
+  const bits = FRAGMENT_BITS.flatMap(([bit, name]) => (!isIPv6 && (network[6] & bit) !== 0 ? [name] : []));
+  const facts = { length, fragment: bits.join(" ") || undefined };
+  if (protocol !== "tcp" || transport.length < 20) return facts;
+  const header = new DataView(transport.buffer, transport.byteOffset);
+  const ipHeader = isIPv6 ? IPV6_HEADER : 4 * (network[0] & 15);
+  return {
+    ...facts,
+    tcp: {
+      flags: TCP_FLAGS.filter((_, bit) => ((transport[13] >>> bit) & 1) === 1),
+      sequence: header.getUint32(4),
+      acknowledgement: header.getUint32(8),
+      payload: length - ipHeader - 4 * (transport[12] >>> 4),
+    },
+  };
+}
+
 export function sameTuple(a: TraceTuple, b: TraceTuple): boolean {
   return (
     a.source === b.source &&

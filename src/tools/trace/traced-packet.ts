@@ -1,7 +1,7 @@
 /** The report of `trace` on a packet. The JSON is versioned. */
 import type { Transport } from "../explain/packet-spec.js";
 import type { IpFamily } from "../../base/ip.js";
-import type { TraceTuple } from "./trace-headers.js";
+import type { PacketFacts, TraceTuple } from "./trace-headers.js";
 import type { DropReason } from "./drop-reasons.js";
 
 /**
@@ -37,12 +37,15 @@ export interface TracedBy {
  */
 export type TracedReply = "yes" | "refused" | "no" | "untracked";
 
-export interface TracedPacket {
+/** Without `--all-packets`, it opens a connection or belongs to none, and has no facts. */
+export interface TracedPacket extends Partial<PacketFacts> {
   /** Unix time, ms. */
   readonly at: number;
   readonly family: IpFamily;
   readonly protocol: Transport;
-  /** As it came in. */
+  /** Absent: it is of the direction in which the connection was opened, and no other packets are traced. */
+  readonly direction?: "original" | "reply";
+  /** As it came in. For a packet of the reply direction, this and `translated` are those of the packets that it answers. */
   readonly packet: TraceTuple;
   /** As the other side sees it. Its destination is the chosen endpoint. Absent if nothing was rewritten. */
   readonly translated?: TraceTuple;

@@ -1,6 +1,6 @@
 /** Lines of `trace`: complete in a pipe, and within the width of a terminal without the details that matter least. */
 import { expect, test } from "vitest";
-import { outcomeLine, type PacketNames } from "../../../../src/tools/trace/outcome-line.ts";
+import { outcomeLine, outcomeOf, type PacketNames } from "../../../../src/tools/trace/outcome-line.ts";
 import type { TracedPacket } from "../../../../src/tools/trace/traced-packet.ts";
 import { PORT_STATUS } from "../../observe/port-status.ts";
 
@@ -44,6 +44,21 @@ test.each([
   [20, "tcp 198.51.100.10 → 203.0.113.80:80 → web-7d4b9c6d5f-kx2vq:8080, answered"],
 ])("width %s", (width, line) => {
   expect(outcomeLine(answered, names, width)).toBe(line);
+});
+
+test("with all packets, a line has direction, length, flags, sequence and fragment bits, and no answer that says nothing", () => {
+  const tcp = { flags: ["PSH", "ACK"], sequence: 7, acknowledgement: 9, payload: 1448 };
+  const facts = { length: 1500, fragment: "DF", tcp } as const;
+  const line = (more: Partial<TracedPacket>): string => outcomeLine({ ...answered, ...facts, ...more }, {}, 120);
+  expect(line({ direction: "original" })).toBe(
+    "14:03:22 tcp 198.51.100.10:41532 → 203.0.113.80:80 → 10.244.0.5:8080, 1500 bytes, PSH ACK, seq 7 ack 9, DF",
+  );
+  expect(line({ direction: "reply", reply: undefined })).toContain(
+    "198.51.100.10:41532 ← 203.0.113.80:80 ← 10.244.0.5:8080",
+  );
+  expect(line({ direction: "original", reply: "no" })).toMatch(/, DF, no answer$/);
+  expect(line({ direction: "reply", verdict: "dropped", by })).toMatch(/, DF, dropped by inet other forward/);
+  expect(outcomeOf({ ...answered, direction: "reply", reply: undefined })).toBe("in reply");
 });
 
 test.each<[Partial<TracedPacket>, string, string]>([

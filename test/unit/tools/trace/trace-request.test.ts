@@ -133,6 +133,6 @@ test("all packets are marked before anything else", () => {
   const ops = traceOps(traceTable(1), filterOf(requestOf(["10.96.0.10:53"]), [], true));
   const rulesIn = (chain: string): number =>
     ops.filter((op) => op.kind === "rule" && "chain" in op && op.chain === chain).length;
-  // Once connections are tracked, only rejections.
-  expect([rulesIn(TraceChain.preroutingFirst), rulesIn(TraceChain.preroutingTracked)]).toEqual([3, 2]);
+  // Once connections are tracked, replies of each protocol, rejections, and messages that a packet is too big.
+  expect([rulesIn(TraceChain.preroutingFirst), rulesIn(TraceChain.preroutingTracked)]).toEqual([3, 6]);
 });
