@@ -32,26 +32,30 @@ export async function findLegacy(
   legacy: LegacyReader | undefined,
 ): Promise<ForeignLeftover | undefined> {
   const seen: string[] = [];
+  let isUncertain = true;
   for (const table of await presentTables(family, root)) {
-    const words = await describeTable(family, table, legacy);
-    if (words !== undefined) seen.push(`${family} ${table}: ${words}`);
+    const own = await ownChains(family, table, legacy);
+    if (typeof own === "string") seen.push(`${family} ${table}: the table exists; ${own}`);
+    else if (own.length > 0) {
+      isUncertain = false;
+      const more = own.length === 1 ? "" : ` and ${counted(own.length - 1, "more chain")}`;
+      seen.push(`${family} ${table}: ${own[0]}${more}`);
+    }
   }
   if (seen.length === 0) return undefined;
-  return { kind: "iptables-legacy", seen: seen.join("; "), command: CLEANUP_COMMAND };
+  return { kind: "iptables-legacy", seen: seen.join("; "), isUncertain, command: CLEANUP_COMMAND };
 }
 
-/** Describes kube-proxy's chains in the table. Returns undefined if there is nothing. */
-async function describeTable(
+/** Returns kube-proxy's chains in the table, or the reason why they are not known. */
+async function ownChains(
   family: IpFamily,
   table: IptablesTable,
   legacy: LegacyReader | undefined,
-): Promise<string | undefined> {
+): Promise<string[] | string> {
+  if (legacy?.chains === undefined) return "its chains were not read";
   try {
-    if (legacy?.chains === undefined) return "the table exists; its chains were not read";
-    const own = (await legacy.chains(family, table)).filter((chain) => isOwnChain(table, chain));
-    if (own.length === 0) return undefined;
-    return own.length === 1 ? own[0] : `${own[0]} and ${counted(own.length - 1, "more chain")}`;
+    return (await legacy.chains(family, table)).filter((chain) => isOwnChain(table, chain));
   } catch (error) {
-    return `the table exists, but its chains cannot be read (${reasonOf(error)})`;
+    return `its chains cannot be read (${reasonOf(error)})`;
   }
 }

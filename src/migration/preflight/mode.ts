@@ -207,16 +207,19 @@ function ofIptables({ family, table, chains, jumps, kept }: TableCleanup): Said[
   return said;
 }
 
-function ofForeign({ kind, seen, command }: ForeignLeftover): Said {
+function ofForeign({ kind, seen, isUncertain, command }: ForeignLeftover): Said {
+  const remedy = `when nft-proxier serves, run \`${command}\` of kube-proxy's own image on this node`;
   switch (kind) {
     case "ipvs":
       return ok(
         `kube-proxy's IPVS mode has left rules (${seen}); nft-proxier removes them when its own rules are active, and open connections continue until they end`,
       );
     case "iptables-legacy":
-      return problem(
-        `kube-proxy has rules in iptables-legacy (${seen}); nft-proxier does not remove them, and they would continue to handle new connections`,
-        `when nft-proxier serves, run \`${command}\` of kube-proxy's own image on this node`,
-      );
+      return isUncertain === true
+        ? note(`kube-proxy may have rules in iptables-legacy (${seen}); nft-proxier does not remove them`, remedy)
+        : problem(
+            `kube-proxy has rules in iptables-legacy (${seen}); nft-proxier does not remove them, and they would continue to handle new connections`,
+            remedy,
+          );
   }
 }

@@ -66,7 +66,7 @@ describe("leftovers that nf_tables does not see", () => {
     ]);
     const legacy = { chains: () => Promise.reject(new Error("EPERM")) };
     expect(await findForeignLeftovers({ root, legacy })).toMatchObject([
-      { seen: "ip nat: the table exists, but its chains cannot be read (EPERM)" },
+      { seen: "ip nat: the table exists; its chains cannot be read (EPERM)", isUncertain: true },
     ]);
   });
 
