@@ -15,7 +15,7 @@ function segment(
   return {
     ...{ at: 0, family: "ip", protocol: "tcp", packet, masqueraded: false, verdict: "accepted" },
     ...{ direction, length: payload + 52, tcp },
-  } as TracedPacket;
+  };
 }
 
 test("the third copy of a segment without an acknowledgement is a hint, in each direction once", () => {
