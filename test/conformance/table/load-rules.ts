@@ -1,13 +1,22 @@
 /** Gives rules to nft, in a namespace. */
-import { spawnSync } from "node:child_process";
+import { spawnSync, type SpawnSyncReturns } from "node:child_process";
+import { nftCommand } from "../../nft-versions/debian-nft.ts";
+
+/** The suite of Debian whose nft is used. Absent for the machine's. */
+export const SUITE = process.env.CORPUS_NFT;
+const NFT = SUITE === undefined ? ["nft"] : nftCommand({ name: SUITE });
+
+export function runNft(
+  { path }: { readonly path: string },
+  words: readonly string[],
+  input = "",
+): SpawnSyncReturns<string> {
+  return spawnSync("nsenter", [`--net=${path}`, ...NFT, ...words], { input, encoding: "utf8", maxBuffer: 1 << 26 });
+}
 
 /** Returns nft's messages, or undefined if it loaded the text. */
 export function nft(namespace: { readonly path: string }, input: string): string | undefined {
-  const run = spawnSync("nsenter", [`--net=${namespace.path}`, "nft", "-f", "-"], {
-    input,
-    encoding: "utf8",
-    maxBuffer: 1 << 26,
-  });
+  const run = runNft(namespace, ["-f", "-"], input);
   return run.status === 0 ? undefined : `${run.stderr}${run.signal ?? ""}`;
 }
 
