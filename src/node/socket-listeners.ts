@@ -57,7 +57,7 @@ export async function processWith(inode: string, root = "/"): Promise<{ pid: num
  */
 export async function listenerBeside(path: string): Promise<{ pid: number; name: string } | undefined> {
   const text = await readFile("/proc/self/net/unix", "latin1").catch(() => "");
-  // Num RefCount Protocol Flags Type St Inode Path (net/unix/af_unix.c, unix_seq_show). __SO_ACCEPTCON, SOCK_STREAM, SS_UNCONNECTED.
+  // Num RefCount Protocol Flags Type St Inode Path (net/unix/af_unix.c, unix_seq_show). the listening flag, SOCK_STREAM, SS_UNCONNECTED.
   const listening = Array.from(text.matchAll(/ 00010000 0001 01 +(\d+) (.*)\/\.\d+$/gm), ([, inode = "", of]) => ({
     inode,
     of,

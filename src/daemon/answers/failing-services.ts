@@ -41,10 +41,10 @@ interface Failed {
 
 const keyOf = (address: string, port: number, protocol: string): string => `${address} ${port} ${protocol}`;
 
-/** Maximum share of time in which the table of connections is read: it may have a million entries. */
-const SHARE = 0.05;
+/** Maximum share of time in which the table of connections is read: it may have a million entries, and open pages ask every 2 s. */
+const SHARE = 0.01;
 /** A shorter search is repeated for each request, ms. */
-const LONG_MS = 50;
+const LONG_MS = 5;
 /** Maximum age of a result, ms, because it is told as the present state. */
 const OLD_MS = 30_000;
 

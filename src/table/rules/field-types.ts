@@ -65,7 +65,12 @@ export const ICMPV6_CODES = {
   "no-route": 0, "admin-prohibited": 1, "addr-unreachable": 3, "port-unreachable": 4, "policy-fail": 5, "reject-route": 6,
 } as const;
 /** NFT_REJECT_ICMPX codes, for tables of both IP families. */
-export const ICMPX_CODES = { "no-route": 0, "port-unreachable": 1, "host-unreachable": 2, "admin-prohibited": 3 } as const;
+export const ICMPX_CODES = {
+  "no-route": 0,
+  "port-unreachable": 1,
+  "host-unreachable": 2,
+  "admin-prohibited": 3,
+} as const;
 // prettier-ignore
 const CT_STATUS = {
   expected: CtStatus.expected, "seen-reply": CtStatus.seenReply, assured: CtStatus.assured, confirmed: CtStatus.confirmed, snat: CtStatus.snat,

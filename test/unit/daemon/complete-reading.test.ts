@@ -15,7 +15,7 @@ function service(model: ServiceModel, spec: object, ingress: readonly object[] =
     spec: { clusterIP: "10.96.0.1", ports: [{ port: 80 }], ...spec },
     status: { loadBalancer: { ingress } },
   };
-  model.upsert(decoder.decode("Service", "default/web", object) as Parameters<ServiceModel["upsert"]>[0]);
+  model.upsert(decoder.decode("Service", "default/web", object));
 }
 
 function slice(model: ServiceModel, addresses: readonly string[]): void {
@@ -25,7 +25,7 @@ function slice(model: ServiceModel, addresses: readonly string[]): void {
     ports: [{ port: 80 }],
     endpoints: addresses.map((address) => ({ addresses: [address] })),
   };
-  model.upsert(decoder.decode("EndpointSlice", "default/web-1", object) as Parameters<ServiceModel["upsert"]>[0]);
+  model.upsert(decoder.decode("EndpointSlice", "default/web-1", object));
 }
 
 test("impossible addresses are ignored without being incomplete, however many there are", () => {

@@ -68,7 +68,7 @@ async function workOn(ports: number): Promise<number> {
     trackRemovals: true,
     onProblem: () => undefined,
   });
-  for (const [kind, object] of input) model.upsert(decoder.decode(kind, nameOf(kind, object) ?? "", object) as never);
+  for (const [kind, object] of input) model.upsert(decoder.decode(kind, nameOf(kind, object) ?? "", object));
   model.takeDirty();
   for (const service of ["default/media", "default/rival"]) {
     expect(model.views("ip", service)).toHaveLength(ports);

@@ -1,4 +1,5 @@
 /** The health port and the metrics port, over real HTTP. */
+import { nodeRecord } from "../../support/decoded.ts";
 import type { HeapProfiler } from "node:inspector";
 import { Session } from "node:inspector/promises";
 import { connect } from "node:net";
@@ -30,7 +31,7 @@ beforeEach(() => {
   book = journal();
   const clock = { now: () => now };
   health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, nodeName: "n1", clock, now: () => now });
-  health.node({ metadata: { name: "n1" } });
+  health.node(nodeRecord({ metadata: { name: "n1" } }));
   metrics = new Metrics({ families: ["ip"], version: "0.2.0" });
   servers = [];
 });
@@ -89,7 +90,7 @@ describe("health port", () => {
 
   test("503 is the answer when a change waits for too long; only /healthz depends on the node; both are counted", async () => {
     const port = await started(makeHealth());
-    health.node({ metadata: { name: "n1", deletionTimestamp: new Date(START) } });
+    health.node(nodeRecord({ metadata: { name: "n1", deletionTimestamp: new Date(START).toISOString() } }));
     expect([(await ask(port, "/livez")).status, (await ask(port, "/healthz")).status]).toEqual([200, 503]);
     health.queued();
     now += 60_000;
@@ -138,7 +139,7 @@ describe("health port", () => {
       },
     ]);
     expect((await ask(port, "/livez")).status).toBe(200);
-    health.node({ metadata: { name: "n1" } });
+    health.node(nodeRecord({ metadata: { name: "n1" } }));
     const known = await ask(port, "/healthz");
     expect(known.status).toBe(200);
     expect(known.body).not.toContain("nodeIneligibleReason");

@@ -13,6 +13,7 @@ import {
 import type { Finding } from "../../../../src/migration/preflight/finding.js";
 import { type Mode, type ModeFacts } from "../../../../src/migration/preflight/mode.js";
 import { checkPorts, type PortFacts } from "../../../../src/migration/preflight/ports.js";
+import type { NodeRecord } from "../../../../src/objects/records.js";
 import { nodeRecord } from "../../../support/decoded.ts";
 import { NO_MODE } from "./no-mode.ts";
 
@@ -218,7 +219,7 @@ describe("checkConntrack", () => {
 
 describe("checkDetector", () => {
   const families = { families: ["ip", "ip6"] } as const;
-  const detector = (fields: object, node?: object): string[] => {
+  const detector = (fields: object, node?: NodeRecord): string[] => {
     const { config } = load(fields);
     const facts = node === undefined ? undefined : nodeFacts(config, "n", node);
     return said(checkDetector({ config, interfaces: ["lo", "eth0", "cni0"], node: facts, families }));
