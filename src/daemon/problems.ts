@@ -47,7 +47,7 @@ export function refusalProblems(readings: Pick<RefusalReadings, "of">, families:
     .filter((family) => readings.of(family).isFull)
     .map((family) => ({
       what: `too many ${FAMILY_NAMES[family]} addresses were refused connections to count all, so refused connections and failing services may be missing here`,
-      remedy: "run `nft-proxier services`: services without an endpoint are among these addresses",
+      remedy: `run \`nft list set ${family} kube-proxy refusals\`, and the same for icmp-errors, to see the addresses; old counts are deleted`,
     }));
 }
 

@@ -2,11 +2,11 @@
 import { LITTLE_ENDIAN } from "../base/byte-order.js";
 import { TimeSlice } from "../base/time-slice.js";
 import { batchLayout } from "../netlink/element-batch.js";
-import type { Kernel } from "../netlink/kernel.js";
+import type { Kernel, SetInfo } from "../netlink/kernel.js";
 import type { IpFamily } from "../base/ip.js";
 import { type AddressKey, keyOf, NODE_PORT } from "../model/service-address.js";
 import type { ServiceModel } from "../model/service-model.js";
-import { REFUSALS, type RefusalKey, unpackRefusal } from "../ruleset/refusals.js";
+import { ICMP_ERRORS, REFUSALS, type RefusalKey, unpackIcmpError, unpackRefusal } from "../ruleset/refusals.js";
 import { TABLE_NAME } from "../ruleset/names.js";
 import type { ProxierObserver } from "./observer.js";
 
@@ -81,25 +81,39 @@ export class RefusalReadings implements ProxierObserver {
 
   /** Resolves to no refusals if the table has no counts. */
   async #readFamily(family: IpFamily, lost: ReadonlySet<AddressKey>): Promise<Refusals> {
+    const refusals = { addresses: new Map<AddressKey, Refusal[]>(), endpoints: new Map<AddressKey, Refusal>() };
+    let isFull = false;
+    for (const set of await this.#options.kernel.sets({ family, table: TABLE_NAME })) {
+      if (set.set !== REFUSALS && set.set !== ICMP_ERRORS) continue;
+      isFull = (await this.#readSet(family, set, lost, refusals)) || isFull;
+    }
+    return { ...refusals, isFull };
+  }
+
+  /** Adds the set's counts. Resolves to whether it is full. */
+  async #readSet(
+    family: IpFamily,
+    set: SetInfo,
+    lost: ReadonlySet<AddressKey>,
+    { addresses, endpoints }: { addresses: Map<AddressKey, Refusal[]>; endpoints: Map<AddressKey, Refusal> },
+  ): Promise<boolean> {
     const { kernel, model } = this.#options;
     const ref = { family, table: TABLE_NAME };
-    const set = (await kernel.sets(ref)).find((each) => each.set === REFUSALS);
-    if (set === undefined) return NONE;
     const batch = await kernel.elements(ref, set);
     const { keyLen } = batch;
     const { stride, timeout, expiration, counter } = batchLayout(batch);
-    if (counter < 0 || timeout < 0 || expiration < 0) return NONE;
+    if (counter < 0 || timeout < 0 || expiration < 0) return false;
     const isFull = batch.count >= (set.size ?? Infinity);
     const view = new DataView(batch.bytes.buffer, batch.bytes.byteOffset, batch.bytes.byteLength);
-    const addresses = new Map<AddressKey, Refusal[]>();
-    const endpoints = new Map<AddressKey, Refusal>();
     const deleted: Uint8Array[] = [];
     const slice = new TimeSlice();
     for (let at = 0; at < batch.count * stride; at += stride) {
       const key = batch.bytes.subarray(at, at + keyLen);
-      const address = unpackRefusal(key, family);
+      const address = set.set === REFUSALS ? unpackRefusal(key, family) : unpackIcmpError(key, family);
       const number = (offset: number): number => Number(view.getBigUint64(at + offset, LITTLE_ENDIAN));
       const count = number(counter);
+      // Errors of other senders, such as firewalls.
+      if (address === undefined && isFull) deleted.push(key);
       // Linux 5.10 does not count in elements that packets add.
       if (address === undefined || count === 0) continue;
       const refusal = { ...address, count, agoMs: Math.max(0, number(timeout) - number(expiration)) };
@@ -113,8 +127,8 @@ export class RefusalReadings implements ProxierObserver {
     }
     if (deleted.length > 0) {
       const elements = { count: deleted.length, keyLen, dataLen: 0, bytes: Buffer.concat(deleted) };
-      await kernel.commit([{ op: "delete", kind: "elements", ...ref, set: REFUSALS, elements }]);
+      await kernel.commit([{ op: "delete", kind: "elements", ...ref, set: set.set, elements }]);
     }
-    return { addresses, endpoints, isFull };
+    return isFull;
   }
 }

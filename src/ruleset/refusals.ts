@@ -9,6 +9,8 @@ import type { Field, Match, Rule, Statement, TableDeclarations } from "../table/
 import type { ServiceCounters } from "./service-counters.js";
 
 export const REFUSALS = "refusals";
+/** The set of endpoints' ICMP errors. It is a set of its own, so that forged errors cannot fill the other one. */
+export const ICMP_ERRORS = "icmp-errors";
 
 /**
  * - no-endpoint: there is no endpoint on any node, so the connection was rejected.
@@ -25,20 +27,28 @@ export const KEPT_MS = { address: 3_600_000, endpoint: 60_000 } as const;
 
 /** Number of counts; further addresses are not counted. Whoever reads them reads all, and takes a few ms for 1,000. */
 const MOST = 2 ** 13;
+const MOST_ERRORS = 2 ** 10;
 
 /** nft has no constants in keys, but a generator of one number is one. */
 function constant(value: number): Field {
   return { field: "numgen", mode: "inc", modulus: 1, offset: value };
 }
 
-/** Declares the set. Without counters nothing is counted. */
+/** Declares the sets. Without counters nothing is counted. */
 export function declareRefusals(table: TableDeclarations, family: IpFamily, counters: ServiceCounters): void {
   if (counters === "off") return;
+  const address = family === "ip" ? "ipv4_addr" : "ipv6_addr";
   table.set({
     set: REFUSALS,
-    key: [family === "ip" ? "ipv4_addr" : "ipv6_addr", "inet_proto", "inet_service", "index"],
+    key: [address, "inet_proto", "inet_service", "index"],
     ...{ dynamic: true, timeoutMs: 0, size: MOST, counters: {} },
     comment: `refused connections: ${REFUSAL_REASONS.map((reason, i) => `${i} ${reason}`).join(", ")}`,
+  });
+  table.set({
+    set: ICMP_ERRORS,
+    key: [address, "inet_proto", "inet_service", address],
+    ...{ dynamic: true, timeoutMs: 0, size: MOST_ERRORS, counters: {} },
+    comment: "ICMP errors about connections: sender . protocol . port . endpoint",
   });
 }
 
@@ -55,7 +65,8 @@ export function refusalRules(
   return [{ statements: [{ action: "update", set: REFUSALS, key, timeoutMs: KEPT_MS.address }] }];
 }
 
-const isReset: Match = { match: "tcp-flags", among: ["rst"], set: ["rst"] };
+/** The answer to a packet that begins a connection has both flags. The reset for one in the middle has no ACK (RFC 9293, 3.5.2). */
+const isReset: Match = { match: "tcp-flags", among: ["rst", "ack"], set: ["rst", "ack"] };
 const ABORT = 6;
 /** The type of the packet's first chunk. */
 const isAbort: Statement = { field: { field: "raw", base: "transport", offset: 96, length: 8 }, value: ABORT };
@@ -67,9 +78,8 @@ const neverOpen: Match = { match: "ct-status", status: "assured", negate: true }
 /** A packet to this node itself was counted in the output hook. On its way back, its source may already be the service's address. */
 const notFromItself: Match = { match: "interface", direction: "in", name: "lo", negate: true };
 
-function countedAs(...key: readonly Field[]): Statement {
-  const reason = constant(REFUSAL_REASONS.indexOf("endpoint"));
-  return { action: "update", set: REFUSALS, key: [...key, reason], timeoutMs: KEPT_MS.endpoint };
+function counted(set: string, ...key: readonly Field[]): Statement {
+  return { action: "update", set, key, timeoutMs: KEPT_MS.endpoint };
 }
 
 /**
@@ -79,19 +89,24 @@ function countedAs(...key: readonly Field[]): Statement {
  */
 export function endpointRefusalRules(counters: ServiceCounters | undefined, sctp: boolean): Rule[] {
   if (counters === undefined || counters === "off") return [];
-  const count = [toClient, isTranslated, neverOpen, notFromItself, countedAs("saddr", "l4proto", "sport")];
+  const reason = constant(REFUSAL_REASONS.indexOf("endpoint"));
+  const count = [
+    ...[toClient, isTranslated, neverOpen, notFromItself],
+    counted(REFUSALS, "saddr", "l4proto", "sport", reason),
+  ];
   const resets = { statements: [isReset, ...count] };
   return sctp ? [resets, { statements: [{ match: "protocol", protocol: "sctp" }, isAbort, ...count] }] : [resets];
 }
 
 /**
- * Returns the rule that counts endpoints' ICMP errors, for a chain of packets that are related to a connection, in the same hooks. Protocol and port
- * are the connection's. The address is the sender's: errors of routers and firewalls are not the endpoint's.
+ * Returns the rule that counts ICMP errors, for a chain of packets that are related to a connection, in the same hooks. The key has the sender
+ * beside the connection's own endpoint: a router, a firewall, or a pod that forges the sender, answers for others' connections.
  */
 export function errorRefusalRules(family: IpFamily, counters: ServiceCounters | undefined): Rule[] {
   if (counters === undefined || counters === "off") return [];
   const isError: Match = { match: "icmp", ...PORT_UNREACHABLE[family] };
-  const count = countedAs("saddr", "ct protocol", "ct reply proto-src");
+  const endpoint = family === "ip" ? "ct reply ip saddr" : "ct reply ip6 saddr";
+  const count = counted(ICMP_ERRORS, "saddr", "ct protocol", "ct reply proto-src", endpoint);
   return [{ statements: [isError, toClient, isTranslated, notFromItself, count] }];
 }
 
@@ -105,4 +120,12 @@ export function unpackRefusal(key: Uint8Array, family: IpFamily): RefusalKey | u
   const address = unpackServiceKey(key, family);
   const reason = REFUSAL_REASONS[unpackNumber(key.slice(-4))] as RefusalReason | undefined;
   return address === undefined || reason === undefined ? undefined : { ...address, reason };
+}
+
+/** Parses a key of the set of ICMP errors. Returns undefined unless the endpoint itself sent the errors. */
+export function unpackIcmpError(key: Uint8Array, family: IpFamily): RefusalKey | undefined {
+  const address = unpackServiceKey(key, family);
+  const sender = key.subarray(0, family === "ip" ? 4 : 16);
+  const isOwn = Buffer.compare(sender, key.subarray(-sender.length)) === 0;
+  return address === undefined || !isOwn ? undefined : { ...address, reason: "endpoint" };
 }

@@ -33,6 +33,10 @@ const OTHERS = [
   "packets ${packets} bytes ${bytes}",
   " used ${consumed} bytes",
   "${spec.bytes} bytes",
+  "${toEndpoint} bytes",
+  "${segment.length} bytes",
+  "${mtu} bytes",
+  "counted(more, ",
   "=== 1 ? ",
   '${name("nodePortAddresses")}',
 ];
