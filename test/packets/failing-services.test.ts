@@ -123,8 +123,66 @@ async function connect(
   return answers(cluster, { to, family, protocol, source, from: namespace, count, timeoutMs });
 }
 
+/** Sends IPv4 packets with any content: `send(protocol, source, destination, payload)`. */
+const RAW = `
+import socket, struct
+def checksum(data):
+    words = struct.unpack("!%dH" % (len(data) // 2), data)
+    total = sum(words)
+    while total >> 16: total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+def packet(protocol, source, destination, payload):
+    addresses = socket.inet_aton(source) + socket.inet_aton(destination)
+    return struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(payload), 1, 0, 64, protocol, 0) + addresses + payload
+def send(protocol, source, destination, payload):
+    raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+    raw.sendto(packet(protocol, source, destination, payload), (destination, 0))
+`;
+
 /** Older kernels count nothing. */
 const { countsAdded } = factsOf(release());
+
+describe.skipIf(!countsAdded)("forged packets do not make a healthy endpoint look failing", () => {
+  const none = async (service: ServiceSpec): Promise<void> => {
+    await new Promise((resolve) => setTimeout(resolve, 1100));
+    expect((await portOf(service, "ip")).refusals).toBeUndefined();
+  };
+
+  test("a pod's ICMP errors about its own connection, with another pod's address", async () => {
+    const [client, own, other] = ["c", "b", "a"].map((name) => cluster.lab.pod(name).address.ip);
+    await connect("ip", { from: "c", to: clusterIP(quietDNS) }, 1, 200, "udp");
+    const { stdout } = await cluster.command(["conntrack", "list", "--protocol", "udp", "-o", "json"]);
+    const entry = stdout
+      .trim()
+      .split("\n")
+      .map(
+        (line) => JSON.parse(line) as { original: { source: string; sourcePort: number }; reply: { source: string } },
+      )
+      .find(({ original, reply }) => original.source === client && reply.source === own);
+    const script = `${RAW}
+inner = packet(17, "${client}", "${own}", struct.pack("!HHHH", ${entry?.original.sourcePort}, 8080, 8, 0))
+body = struct.pack("!BBHI", 3, 3, 0, 0) + inner
+body = body[:2] + struct.pack("!H", checksum(body)) + body[4:]
+for source in ["${other}"] * 3 + ["${own}"]: send(1, source, "${client}", body)`;
+    await cluster.lab.pod("b").namespace.mustRun(["python3", "-c", script]);
+    await eventually(async () => expect((await portOf(quietDNS, "ip")).refusals).toEqual({ endpoint: 1 }));
+    await none({ ...quietDNS, name: "well" });
+    const { stdout: counted } = await cluster.node.run(["nft", "list", "set", "ip", "kube-proxy", "icmp-errors"]);
+    expect(counted).toContain(`${other} . udp . 8080 . ${own} counter packets 3`);
+    await cluster.node.mustRun(["nft", "flush", "set", "ip", "kube-proxy", "icmp-errors"]);
+  });
+
+  test("a client's packets in the middle of a connection that does not exist", async () => {
+    const { ip } = PLAN.node;
+    const script = `${RAW}
+segment = struct.pack("!HHIIBBHHH", 40000, ${nodePort(well).port}, 1, 1, 0x50, 0x10, 1000, 0, 0)
+pseudo = socket.inet_aton("${PLAN.client.ip}") + socket.inet_aton("${ip}") + struct.pack("!BBH", 0, 6, len(segment))
+segment = segment[:16] + struct.pack("!H", checksum(pseudo + segment)) + segment[18:]
+for i in range(5): send(6, "${PLAN.client.ip}", "${ip}", segment)`;
+    await cluster.lab.client.mustRun(["python3", "-c", script]);
+    await none(well);
+  });
+});
 
 describe.skipIf(!countsAdded).each(FAMILIES)("%s", (family) => {
   const ways: readonly (readonly [string, ServiceSpec, Way])[] = [

@@ -2,8 +2,7 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
-import { pathToFileURL } from "node:url";
+import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { EVENTUALLY_MS, eventually } from "../lab/eventually.ts";
 import type { Finished } from "../lab/namespace.ts";
@@ -323,7 +322,7 @@ test("status names the last process that changed the table", async () => {
 });
 
 test("a program that changed the table from a thread is named with the pid of its process", async () => {
-  const kernel = pathToFileURL(join(dirname(cluster.main), "netlink/nft-kernel.js")).href;
+  const kernel = new URL("../../dist/netlink/nft-kernel.js", import.meta.url).href;
   // The kernel reports the thread of the pool that sends the transaction.
   const script = `
     const { NftKernel } = await import(${JSON.stringify(kernel)});
