@@ -4,6 +4,7 @@
  */
 import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
+import type { StatusProblem } from "../../src/observe/status-report.js";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { eventually } from "../lab/eventually.ts";
 import { addLegacyChains, putLegacyTable } from "../lab/legacy-kernel.ts";
@@ -50,7 +51,7 @@ afterAll(async () => {
 
 interface Told {
   readonly code: number | null;
-  readonly problems: readonly { readonly what: string; readonly remedy: string }[];
+  readonly problems: readonly Pick<StatusProblem, "what" | "remedy" | "concerns">[];
   readonly firewalls?: { readonly checked: number; readonly services: number; readonly unjudged: number };
 }
 
@@ -224,6 +225,11 @@ test("rules that change the masquerade bit are problems, as preflight says", asy
         ),
       ]),
     );
+    // The answers of endpoints on this node come back in any case.
+    await eventually(async () => {
+      const named = (await status()).problems.flatMap(({ concerns = [] }) => concerns.map(({ service }) => service));
+      expect(new Set(named)).toEqual(new Set(["default/far", "default/both"]));
+    });
     await nft("flush chain inet wall gate\nadd rule inet wall gate udp dport 4789 meta mark set meta mark or 0x4000");
     await eventually(async () =>
       expect(await said()).toEqual([

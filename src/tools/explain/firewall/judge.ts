@@ -213,7 +213,7 @@ export class Judge {
     };
     const vip = this.#seen.vip ? end(address ?? "", port) : "";
     const to = endpoint === undefined ? "any" : end(endpoint.address, endpoint.port);
-    return `${family} ${protocol} ${isHere} ${device} ${vip} ${to}`;
+    return `${family} ${protocol} ${isHere} ${endpoint?.isLocal} ${device} ${vip} ${to}`;
   }
 
   async #request(packet: Aimed, client: Client): Promise<Judgement> {
@@ -240,7 +240,8 @@ export class Judge {
     if (isHere) return way.judgement("original");
     const isBefore: IsMet = ({ base }) => base.priority < Priority.srcnat;
     await way.through(Hook.postrouting, isBefore);
-    way.masquerade();
+    // The answer of an endpoint on this node comes back here, masqueraded or not.
+    if (endpoint?.isLocal !== true) way.masquerade();
     await way.through(Hook.postrouting, (chain) => !isBefore(chain));
     await way.send(device);
     return way.judgement("original");
