@@ -127,6 +127,10 @@ const WRONG_LISTS: readonly { readonly text: RegExp; readonly aborts?: boolean; 
     reason: "nft does not find the type of a connection's port, and aborts if there is an integer beside it",
   },
   {
+    text: /^(ip saddr|ether daddr|ether type) \{ [0.:x]+1, /,
+    reason: "a raw field at the place of a named one is printed by its name, and its set keeps numbers without a type",
+  },
+  {
     text: / set \S.* \. .* map \{/,
     aborts: true,
     reason:

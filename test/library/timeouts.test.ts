@@ -103,7 +103,7 @@ describe("an element of a set with timeouts", () => {
     await sleep(TIMEOUT + 100);
     expect([banned.size, Object.keys(await held())]).toEqual([1, [ADDRESS]]);
     expect(await namespace.mustRun(["nft", "-c", "-f", "-"], { input: table.render() })).toBe("");
-    expect(table.render()).toMatch(/elements = \{ 192\.0\.2\.1 timeout 60s expires \d+s \}/);
+    expect(table.render()).toMatch(/elements = \{ 192\.0\.2\.1 timeout 1m expires \d+s \}/);
   });
 
   longTest("has its whole time again after it was deleted and put", async () => {

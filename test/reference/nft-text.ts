@@ -4,7 +4,7 @@ import { checkRule } from "../../dist/library/checks.js";
 import { fullRule, type Statement } from "../../dist/library/rules.js";
 import type { SetSpec } from "../../dist/library/set-spec.js";
 import type { Family } from "../../dist/netlink/kernel.js";
-import { lowerRule } from "../../dist/table/rules/statements.js";
+import { lowerRule, printRule } from "../../dist/table/rules/statements.js";
 
 export const FAMILIES: readonly Family[] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 
@@ -22,7 +22,10 @@ function textIn(family: Family, statements: readonly Statement[], sets: readonly
   const setSpec = (name: string): SetSpec | undefined => sets.find(({ set }) => set === name);
   try {
     checkRule("rule", { statements }, family);
-    return lowerRule(fullRule("rule", { statements }), { family, setSpec }).text;
+    const rule = fullRule("rule", { statements });
+    // It refuses more.
+    lowerRule(rule, { family, setSpec });
+    return printRule(rule, { family, setSpec });
   } catch (error) {
     if (error instanceof RangeError || error instanceof FieldError) return undefined;
     throw error;

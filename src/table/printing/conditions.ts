@@ -3,7 +3,17 @@ import { bytesToNumber } from "../../base/ip-ranges.js";
 import { CmpOp, LookupFlag, RangeOp, VERDICT_REGISTER } from "../../netlink/constants.js";
 import { FIELD_TYPES } from "../rules/field-types.js";
 import { fieldAt, type KnownField, longerFieldAt } from "./field-index.js";
-import { type Operand, operandOf, placeOf, rawOperand, type Reading, UNKNOWN_TEXT, valueBytes } from "./operands.js";
+import {
+  keyAt,
+  nameOf,
+  type Operand,
+  operandOf,
+  placeOf,
+  rawOperand,
+  type Reading,
+  UNKNOWN_TEXT,
+  valueBytes,
+} from "./operands.js";
 import type { Of, Term } from "./registers.js";
 import { setText } from "./set-text.js";
 import { dataText, flagsOf, networkText, numberOf, rangeOfValues } from "./value-text.js";
@@ -66,8 +76,12 @@ function comparisonText({ text, forms, operator }: Operand, op: number, data: Ui
 /** One or several neighbouring fields of a header, which nft compares at once. */
 function compareHeader(load: Of<"payload">, op: number, data: Uint8Array, reading: Reading): void {
   const fields = fieldsIn(load, reading);
-  // Several fields of which any may differ cannot be said field by field.
-  if (op === CmpOp.neq && fields.length > 1)
+  // Several fields of which any may differ, and parts of fields, cannot be said field by field.
+  if (
+    fields.length > 1 &&
+    (op === CmpOp.neq ||
+      fields.some(({ known, bits }) => known === undefined || (reading.style.isPortable === true && bits % 8 > 0)))
+  )
     return void addHeaderField(rawOperand(load.base, load.offset * 8, load.len * 8), op, bytesToNumber(data), reading);
   let left = load.len * 8;
   const all = bytesToNumber(data);
@@ -84,7 +98,12 @@ function compareHeader(load: Of<"payload">, op: number, data: Uint8Array, readin
     else if (field.bits < field.known.form.bits) addNetwork(field.known, field.bits, op, value, reading);
     else {
       reading.context.use(field.known, true);
-      const line = addHeaderField({ text: field.known.text, forms: [field.known.form] }, op, value, reading);
+      const line = addHeaderField(
+        { text: nameOf(field.known, reading), forms: [field.known.form] },
+        op,
+        value,
+        reading,
+      );
       if (op === CmpOp.eq) reading.context.noteValue(field.known, value, line);
     }
   }
@@ -179,7 +198,7 @@ export function lookUp(expr: Of<"lookup">, reading: Reading): void {
   const { context, registers } = reading;
   const { set, setId, sreg, dreg, flags = 0 } = expr;
   const found = reading.set(set, setId);
-  const key = registers.get(sreg, found?.info.keyLen);
+  const key = keyAt(reading, sreg, set, setId);
   if (dreg !== undefined && dreg !== VERDICT_REGISTER)
     return registers.set(dreg, { kind: "map", key, lookup: expr, length: found?.info.dataLen ?? 0 });
   const { text, forms, field, operator } = operandOf(key, reading);

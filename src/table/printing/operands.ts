@@ -1,13 +1,21 @@
 /** The operands of conditions and statements in nft's notation: fields, parts of headers, calculations, keys and maps. */
 import { numberToBytes } from "../../base/ip-ranges.js";
-import { ByteorderOp, HashType, NumgenType, SocketKey, XfrmDirection, XfrmKey } from "../../netlink/constants.js";
+import {
+  ByteorderOp,
+  ExthdrOp,
+  HashType,
+  NumgenType,
+  SocketKey,
+  XfrmDirection,
+  XfrmKey,
+} from "../../netlink/constants.js";
 import type { Expr } from "../../netlink/kernel.js";
 import { FIELD_TYPES, hex } from "../rules/field-types.js";
 import { fieldAt, type KnownField, otherField } from "./field-index.js";
 import type { PacketContext } from "./packet-context.js";
 import type { BinaryOperator, Of, Registers, Term } from "./registers.js";
 import { dataFormsOf, type ListedSet, setText } from "./set-text.js";
-import { type Form, numberOf, valueText, type ValueStyle } from "./value-text.js";
+import { type Form, formOf, numberOf, valueText, type ValueStyle } from "./value-text.js";
 
 /** The rule as far as it has been read. */
 export interface Reading {
@@ -20,6 +28,20 @@ export interface Reading {
 
 /** Stands for what is not known. */
 export const UNKNOWN_TEXT = "…";
+
+/** The key of a look-up. If the set is unknown, a rule of our own has nothing else in the registers. */
+export function keyAt(
+  { registers, style, set }: Reading,
+  register: number,
+  name: string,
+  id?: number,
+  end?: number,
+): Term {
+  const length = set(name, id)?.info.keyLen;
+  return length === undefined && style.isPortable === true
+    ? registers.from(register, end)
+    : registers.get(register, length);
+}
 
 export interface Operand {
   readonly text: string;
@@ -54,6 +76,7 @@ export function operandOf(term: Term, reading: Reading): Operand {
       return { text: `${key.text} map ${setText(reading, set, setId, key.forms)}`, forms };
     }
     case "key": {
+      if (reading.style.isPortable === true && term.parts.some(isExtension)) reading.context.keepNetwork();
       const parts = term.parts.map((part) => operandOf(part, reading));
       const isKnown = parts.every(({ forms }) => forms.length === 1);
       return {
@@ -66,10 +89,19 @@ export function operandOf(term: Term, reading: Reading): Operand {
   }
 }
 
-function fieldOperand(field: KnownField | undefined, { context }: Reading): Operand | undefined {
+/** No nft before 1.1 reads some of the names that it prints. */
+export function nameOf({ name, text }: KnownField, { style }: Reading): string {
+  return style.isPortable === true && name !== undefined ? name : text;
+}
+
+function isExtension(term: Term): boolean {
+  return term.kind === "field" && term.load.type === "exthdr" && term.load.op !== ExthdrOp.tcpopt;
+}
+
+function fieldOperand(field: KnownField | undefined, reading: Reading): Operand | undefined {
   if (field === undefined) return undefined;
-  context.use(field);
-  return { text: field.text, forms: [field.form], field };
+  reading.context.use(field);
+  return { text: nameOf(field, reading), forms: [field.form], field };
 }
 
 /** The header that is at this place, and the place in its fields' terms, in bits. Undefined if it is unknown. */
@@ -118,7 +150,7 @@ function partOfField(term: Term, reading: Reading): Operand | undefined {
   const field = fieldIn(term.of, bits, shift, reading);
   if (field === undefined) return undefined;
   reading.context.use(field);
-  return { text: field.text, forms: [{ ...field.form, length: term.length, shift }], field };
+  return { text: nameOf(field, reading), forms: [{ ...field.form, length: term.length, shift }], field };
 }
 
 function fieldIn(term: Term, bits: number, shift: number, { context }: Reading): KnownField | undefined {
@@ -186,18 +218,35 @@ function xfrmOperand({ key, dir, spnum = 0 }: Of<"xfrm">): Operand {
   return { text: `${text}${isSix ? "ip6" : "ip"} ${end}`, forms: [{ type, bits, length: bits / 8, hostOrder: false }] };
 }
 
+/** The data that rules of our own write to a set that is not declared. */
+const GUESSED: Readonly<Partial<Record<number, Form>>> = {
+  2: formOf("inet_service"),
+  4: formOf("ipv4_addr"),
+  16: formOf("ipv6_addr"),
+};
+
 /** A value that a statement writes: a constant in the form of its target, or what another place holds. */
 export function writtenText(term: Term, forms: readonly Form[], reading: Reading): string {
   if (term.kind !== "constant" && term.kind !== "key") return operandOf(term, reading).text;
   const parts = term.kind === "key" ? term.parts : [term];
-  if (parts.length > 1 && parts.length !== forms.length) return UNKNOWN_TEXT;
+  if (parts.length > 1 && forms.length > 0 && parts.length !== forms.length) return UNKNOWN_TEXT;
   return parts
     .map((part, index) => {
       if (part.kind !== "constant") return operandOf(part, reading).text;
-      const form = forms[index];
-      return form === undefined ? UNKNOWN_TEXT : valueText(form, part.data.subarray(0, form.length), reading.style);
+      const form = forms[index] ?? (reading.style.isPortable === true ? GUESSED[part.length] : undefined);
+      if (form === undefined) return UNKNOWN_TEXT;
+      return constantText(form, part.data.subarray(0, form.length), reading.style);
     })
     .join(" . ");
+}
+
+/** Names that nft reads as keywords when they follow `set`, as it does the names of protocols. */
+const KEYWORDS: ReadonlySet<string> = new Set(["redirect", "helper", "mark", "secmark", "synproxy"]);
+
+export function constantText(form: Form, data: Uint8Array, style: ValueStyle): string {
+  const text = valueText(form, data, style);
+  const isName = form.type === "inet_proto" || text.split(" | ").some((word) => KEYWORDS.has(word));
+  return style.isPortable === true && isName ? String(numberOf(form, data)) : text;
 }
 
 /** Bytes of a value in a header, shifted to the end of whole bytes. */

@@ -40,8 +40,11 @@ export class PacketContext {
   readonly #family: Family;
   #dependencies: Partial<Record<Layer, Dependency>> = {};
 
-  constructor(family: Family) {
+  readonly #isPortable: boolean;
+
+  constructor(family: Family, isPortable = false) {
     this.#family = family;
+    this.#isPortable = isPortable;
     this.network = FAMILY_NETWORK[family];
     this.link = family === "bridge" ? "ether" : undefined;
   }
@@ -55,6 +58,11 @@ export class PacketContext {
   /** Conditions before a statement stay: it only sees packets that match them. */
   keepConditions(): void {
     this.#dependencies = {};
+  }
+
+  /** Extension headers imply no condition in text that nft reads. */
+  keepNetwork(): void {
+    this.#dependencies.network = undefined;
   }
 
   /** Notes that a condition has selected one value of this field. */
@@ -110,7 +118,7 @@ export class PacketContext {
   use({ name, entry }: Pick<KnownField, "name" | "entry">, isValue = false): void {
     const protocol = protocolOfField(name ?? "");
     const { source } = entry;
-    if (source.from === "exthdr") {
+    if (source.from === "exthdr" && !this.#isPortable) {
       if (source.op === 1) this.#leaveOut("transport", ({ selects }) => selects === "tcp");
       else this.#leaveOut("network", ({ selects }) => selects === (source.op === 0 ? "ip6" : "ip"));
     }
@@ -131,7 +139,10 @@ export class PacketContext {
     const tellsVersion = transport.field !== "meta l4proto" && MIXED.has(this.#family);
     if (tellsVersion || transport.selects !== protocol) return;
     this.#leaveOut("transport", () => true);
-    this.#leaveOut("network", ({ selects }) => selects === NETWORK_OF[protocol]);
+    // For these, nft compares the type in the Ethernet header.
+    const isOther = (field: string): boolean =>
+      this.#isPortable && this.#family === "bridge" && field === "meta protocol";
+    this.#leaveOut("network", ({ selects, field }) => selects === NETWORK_OF[protocol] && !isOther(field));
   }
 
   /** `reject with icmp …` and `reject with tcp reset` imply their protocols. */
@@ -140,16 +151,19 @@ export class PacketContext {
     if (isReset && !MIXED.has(this.#family)) this.#leaveOut("transport", ({ selects }) => selects === "tcp");
   }
 
-  /** In a table of one IP version, every packet has it. */
-  useOwnFamily(): void {
-    if (!MIXED.has(this.#family)) this.#leaveOut("network", ({ selects }) => selects === this.#family);
-  }
-
   #leaveOut(layer: Layer, isImplied: (dependency: Dependency) => boolean): void {
     const dependency = this.#dependencies[layer];
     if (dependency === undefined || !isImplied(dependency)) return;
+    if (this.#isPortable && !this.#isAddedByNft(dependency)) return;
     dependency.line.text = "";
     this.#dependencies[layer] = undefined;
+  }
+
+  /** Whether nft adds this condition in this place, so that it reads the same expressions. */
+  #isAddedByNft({ line, field }: Dependency): boolean {
+    const removable = new Set(Object.values(this.#dependencies).map((one: Dependency | undefined) => one?.line));
+    const after = this.lines.slice(this.lines.indexOf(line) + 1).filter(({ text }) => text !== "");
+    return field !== "ip protocol" && field !== "ip6 nexthdr" && after.every((one) => removable.has(one));
   }
 
   get isInet(): boolean {

@@ -39,6 +39,18 @@ export class Registers {
     this.#terms[from] = term;
   }
 
+  /** All neighbours from this register on, before another one. */
+  from(register: number, end = Number.MAX_SAFE_INTEGER): Term {
+    const first = registerWord(register);
+    let word = first;
+    while (word < registerWord(end) >>> 0 && this.#terms[word] !== undefined) word += words(this.#terms[word]!.length);
+    return this.get(register, (word - first) * 4);
+  }
+
+  clear(): void {
+    this.#terms.length = 0;
+  }
+
   /** @param length bytes that the reader uses: those of several neighbours, if it is longer than the first one. */
   get(register: number, length = 0): Term {
     const first = registerWord(register);

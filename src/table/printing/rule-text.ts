@@ -3,7 +3,7 @@
  * rule. Facts about the text: nft 1.0.6.
  */
 import { numberToBytes, bytesToNumber } from "../../base/ip-ranges.js";
-import { BitwiseOp, SocketKey, VERDICT_REGISTER } from "../../netlink/constants.js";
+import { BitwiseOp, CmpOp, SocketKey, VERDICT_REGISTER } from "../../netlink/constants.js";
 import type { Expr, Family } from "../../netlink/kernel.js";
 import { type Bound, compare, compareRange, lookUp } from "./conditions.js";
 import { otherField } from "./field-index.js";
@@ -22,9 +22,19 @@ export interface RuleTextOptions extends ValueStyle {
 
 /** "tcp dport 8080 drop" */
 export function ruleText(exprs: readonly Expr[], { family, set = () => undefined, ...style }: RuleTextOptions): string {
-  const reading: Reading = { context: new PacketContext(family), registers: new Registers(), style, set };
+  const reading: Reading = {
+    context: new PacketContext(family, style.isPortable),
+    registers: new Registers(),
+    style,
+    set,
+  };
   let last: Bound | undefined;
-  for (const expr of exprs) last = read(expr, reading, last);
+  for (const expr of exprs) {
+    const before = reading.context.lines.length;
+    last = read(expr, reading, last);
+    const isEnd = reading.context.lines.length > before && !(last?.op === CmpOp.gte);
+    if (style.isPortable === true && isEnd) reading.registers.clear();
+  }
   return reading.context.text;
 }
 

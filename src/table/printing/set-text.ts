@@ -96,7 +96,7 @@ export function setText(reading: SetReader, name: string, id: number | undefined
   const found = reading.set(name, id);
   const isAnonymous = found === undefined ? name.startsWith("__") : (found.info.flags & SetFlag.anonymous) !== 0;
   // The key of an unknown set may have more fields.
-  if (!isAnonymous) return found === undefined ? `… @${name}` : `@${name}`;
+  if (!isAnonymous) return found === undefined && reading.style.isPortable !== true ? `… @${name}` : `@${name}`;
   const { info, elements } = found ?? {};
   if (info === undefined || elements === undefined || forms.length === 0 || lengthOf(forms) !== info.keyLen)
     return "{ … }";

@@ -16,10 +16,23 @@ import type { Expr } from "../../netlink/kernel.js";
 import { ICMP_CODES, ICMPV6_CODES, ICMPX_CODES } from "../rules/field-types.js";
 import { LIMIT_SECONDS, LOG_FLAGS, LOG_LEVELS } from "../rules/vocabulary.js";
 import { fieldAt, type KnownField, otherField } from "./field-index.js";
-import { operandOf, placeOf, rawOperand, type Reading, UNKNOWN_TEXT, valueBytes, writtenText } from "./operands.js";
+import {
+  constantText,
+  keyAt,
+  operandOf,
+  placeOf,
+  rawOperand,
+  type Reading,
+  UNKNOWN_TEXT,
+  valueBytes,
+  writtenText,
+} from "./operands.js";
 import type { Of, Term } from "./registers.js";
-import { dataFormsOf, setText, verdictText } from "./set-text.js";
-import { addressText, durationText, formOf, valueText } from "./value-text.js";
+import { dataFormsOf, type ListedSet, setText, verdictText } from "./set-text.js";
+import { addressText, durationText, formOf } from "./value-text.js";
+
+/** Stands for expressions whose text a program has given. No expression of the kernel has a space in its name. */
+export const GIVEN_TEXT = "given text";
 
 type Texts = { readonly [T in Expr["type"]]?: (expr: Of<T>, reading: Reading) => string };
 
@@ -77,6 +90,7 @@ const TEXTS: Texts = {
   },
   // The name is the first attribute of a match or target of iptables.
   opaque: ({ name, data }) => {
+    if (name === GIVEN_TEXT) return Buffer.from(data).toString();
     if (name !== "match" && name !== "target") return `${name} ${UNKNOWN_TEXT}`;
     return `xt ${name} ${Buffer.from(data.subarray(4)).toString("latin1").replace(/\0.*$/s, "")}`;
   },
@@ -85,7 +99,8 @@ const TEXTS: Texts = {
 const versionText = (family: number | undefined): string | undefined =>
   family === NfProto.ip ? "ip" : family === NfProto.ip6 ? "ip6" : undefined;
 
-function limitText({ rate, unit, burst = 0, limitType, flags }: Of<"limit">): string {
+/** "limit rate 10/second burst 20 packets" */
+export function limitText({ rate, unit, burst = 0, limitType, flags }: Of<"limit">): string {
   const per = Object.entries({ ...LIMIT_SECONDS, week: 604_800 }).find(([, seconds]) => BigInt(seconds) === unit)?.[0];
   const isBytes = limitType === LimitType.pktBytes;
   const amount = isBytes ? `${bytesText(rate)}/` : `${rate}/`;
@@ -190,8 +205,7 @@ function natText(expr: Of<"nat">, reading: Reading): string {
   const how = natType === NatType.snat ? "snat" : "dnat";
   const first = regAddrMin === undefined ? undefined : reading.registers.get(regAddrMin);
   // A map of addresses and ports gives both.
-  const isPair =
-    first?.kind === "map" && dataFormsOf(reading.set(first.lookup.set, first.lookup.setId)?.info).length === 2;
+  const isPair = first?.kind === "map" && expr.regProtoMin !== undefined;
   const version = isPair || reading.context.isInet ? versionText(family) : undefined;
   const ports = isPair ? undefined : portsText(expr, reading);
   const addresses = first === undefined ? "" : addressesText(expr, ports !== undefined, reading);
@@ -238,18 +252,21 @@ function dynsetText(
   reading: Reading,
 ): string {
   const found = reading.set(set, setId);
-  const key = operandOf(reading.registers.get(sregKey, found?.info.keyLen), reading);
+  const key = operandOf(keyAt(reading, sregKey, set, setId, sregData), reading);
   const inner = [
     key.text,
     timeout > 0n && `timeout ${durationText(timeout)}`,
     ...exprs.map((expr) => statementText(expr, reading)),
-    sregData !== undefined &&
-      `: ${writtenText(reading.registers.get(sregData, found?.info.dataLen), dataFormsOf(found?.info), reading)}`,
+    sregData !== undefined && `: ${writtenText(dataAt(reading, sregData, found), dataFormsOf(found?.info), reading)}`,
   ];
   if (((found?.info.flags ?? 0) & SetFlag.anonymous) !== 0)
     return `meter ${set} size ${found?.info.size} { ${words(...inner)} }`;
   const how = Object.entries(DynsetOp).find(([, number]) => number === op)?.[0];
   return `${how ?? UNKNOWN_TEXT} ${setText(reading, set, setId, [])} { ${words(...inner)} }`;
+}
+
+function dataAt({ registers }: Reading, register: number, found: ListedSet | undefined): Term {
+  return found === undefined ? registers.from(register) : registers.get(register, found.info.dataLen);
 }
 
 const OBJECTS: Readonly<Record<number, string>> = {
@@ -267,8 +284,7 @@ function objrefText({ immType, immName, setSreg, setName = "", setId }: Of<"objr
   const found = immName === undefined ? reading.set(setName, setId) : undefined;
   const what = OBJECTS[immType ?? found?.info.objType ?? 0] ?? UNKNOWN_TEXT;
   if (immName !== undefined) return `${what} "${immName}"`;
-  const key =
-    setSreg === undefined ? undefined : operandOf(reading.registers.get(setSreg, found?.info.keyLen), reading);
+  const key = setSreg === undefined ? undefined : operandOf(keyAt(reading, setSreg, setName, setId), reading);
   return `${what} ${key?.text ?? UNKNOWN_TEXT} map ${setText(reading, setName, setId, key?.forms ?? [])}`;
 }
 
@@ -294,7 +310,7 @@ function setHeader({ sreg = 0, ...load }: Of<"payload">, reading: Reading): stri
     const field = fieldAt(place.protocol, place.offset + from, width);
     if (field?.form.bits === width) {
       reading.context.use(field);
-      return `${field.text} set ${valueText(field.form, valueBytes(value, width), reading.style)}`;
+      return `${field.text} set ${constantText(field.form, valueBytes(value, width), reading.style)}`;
     }
   }
   const { text, forms } = operandOf({ kind: "header", load, length: load.len }, reading);

@@ -4,7 +4,7 @@ import { formatAddress } from "../../base/ip.js";
 import { bytesToNumber, numberToBytes, prefixLength } from "../../base/ip-ranges.js";
 import { protocolName, registeredName } from "../../base/protocols.js";
 import { IpProto } from "../../netlink/constants.js";
-import { classidText, FIELD_TYPES, type ValueType, type Width, widthOf } from "../rules/field-types.js";
+import { classidText, classNumbers, FIELD_TYPES, type ValueType, type Width, widthOf } from "../rules/field-types.js";
 import { padded } from "../rules/schema.js";
 
 /** How a value is kept. "raw": a number that nft prints in hexadecimal digits. */
@@ -79,7 +79,8 @@ const PREFIXED: ReadonlySet<string> = new Set(["ipv4_addr", "ipv6_addr", "mark",
 
 /** "10.0.0.0/8". Undefined if the type has no networks, or this range is none. */
 export function networkText(form: Form, from: bigint, to: bigint, style: ValueStyle): string | undefined {
-  const prefix = PREFIXED.has(form.type) ? prefixLength({ from, to }, form.bits) : undefined;
+  const isNetwork = style.isPortable === true ? form.type.endsWith("_addr") : PREFIXED.has(form.type);
+  const prefix = isNetwork ? prefixLength({ from, to }, form.bits) : undefined;
   return prefix === undefined ? undefined : `${valueText(form, bytesOfNumber(form, from), style)}/${prefix}`;
 }
 
@@ -101,6 +102,8 @@ export function rangeOfValues(form: Form, from: Uint8Array, to: Uint8Array, styl
   return [from, to]
     .map((end) => {
       const { type } = form;
+      const isClass = type !== "raw" && FIELD_TYPES[type].kind === "class";
+      if (isClass) return classNumbers(Number(numberOf(form, end)));
       const isNumber = type !== "raw" && !["address", "ether", "text"].includes(FIELD_TYPES[type].kind);
       return isNumber ? plainText(type, numberOf(form, end)) : valueText(form, end, style);
     })

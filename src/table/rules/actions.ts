@@ -12,8 +12,7 @@ import {
   VERDICT_REGISTER,
 } from "../../netlink/constants.js";
 import type { Expr, Family, Verdict } from "../../netlink/kernel.js";
-import { verdictText } from "../elements/verdict-registry.js";
-import { addressBytes, addressText, numberToBytes, parseRange, prefixLength } from "../../base/ip-ranges.js";
+import { addressBytes, numberToBytes, parseRange } from "../../base/ip-ranges.js";
 import { protocolNumber } from "../../base/protocols.js";
 import {
   IP_NAME,
@@ -26,19 +25,15 @@ import {
 } from "./dependencies.js";
 import {
   bytesOfValue,
-  FIELD_TYPES,
-  hex,
   ICMP_CODES,
   ICMPV6_CODES,
   ICMPX_CODES,
-  readValue,
   type ValueType,
-  valueText,
   type Width,
   widthOf,
 } from "./field-types.js";
 import { type FieldEntry, type FieldName, FIELDS, load, protocolOfField, widthOfField } from "./packet-fields.js";
-import { inlineLookup, packed, rowText } from "./inline-sets.js";
+import { inlineLookup, packed } from "./inline-sets.js";
 import { loadSetKey, lookUp, operand, versionOfType } from "./keys.js";
 import {
   hostU32,
@@ -51,7 +46,7 @@ import {
   portBytes,
   type StatementKind,
 } from "./lowered.js";
-import { portBounds, portRange, portText } from "./matches.js";
+import { portBounds, portRange } from "./matches.js";
 import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./names-and-comments.js";
 import { kindOfMap } from "./object-kinds.js";
 import { referToObject } from "./objects.js";
@@ -64,6 +59,7 @@ import {
   type PortSource,
   type SetSpec,
 } from "./rule.js";
+import { GIVEN_TEXT } from "../printing/statement-text.js";
 import { LOG_FLAGS, LOG_LEVELS } from "./vocabulary.js";
 import { dataFields } from "./schema.js";
 import { flagsOf, toBytes } from "./values.js";
@@ -76,31 +72,20 @@ const DEFAULT_BURST = 5;
 const BEYOND = 1;
 const BYTE_UNITS = { bytes: 1n, kbytes: 1024n, mbytes: 1048576n } as const;
 
-export function durationText(ms: number): string {
-  return ms % 1000 === 0 ? `${ms / 1000}s` : `${ms}ms`;
-}
-
 export function limited({ rate, per, unit = "packets", burst, over }: Omit<Of<"limit">, "action">): Lowered {
   if (!Number.isSafeInteger(rate) || rate < 1) throw new RangeError(`not a rate: ${rate}`);
   const flags = over === true ? BEYOND : 0;
   const time = { unit: BigInt(LIMIT_SECONDS[per]), flags };
-  const how = `limit rate ${over === true ? "over " : ""}${rate}`;
   if (unit === "packets") {
     const packets = burst ?? DEFAULT_BURST;
     // NFT_LIMIT_PKTS
-    return lowered(`${how}/${per} burst ${packets} packets`, {
-      type: "limit",
-      rate: BigInt(rate),
-      burst: packets,
-      limitType: 0,
-      ...time,
-    });
+    return lowered({ type: "limit", rate: BigInt(rate), burst: packets, limitType: 0, ...time });
   }
   const bytes = BYTE_UNITS[unit];
   const size = Number(BigInt(burst ?? 0) * bytes);
   // NFT_LIMIT_PKT_BYTES
   const limit = { type: "limit", rate: BigInt(rate) * bytes, burst: size, limitType: 1, ...time } as const;
-  return lowered(`${how} ${unit}/${per}${burst === undefined ? "" : ` burst ${burst} ${unit}`}`, limit);
+  return lowered(limit);
 }
 
 /** Returns the expression that writes a field. Undefined if nothing does. */
@@ -160,7 +145,7 @@ function setField(name: FieldName, source: DataSource, context: LowerContext): L
   if (entry.source.from === "payload" && typeof source !== "object") return setHeader(name, entry, source);
   if (load(entry, 1).isPartial) throw new RangeError(`${name} takes a constant only: it is some bits of a byte`);
   const value = valueOf(entry.type, width, source, context);
-  return lowered(`${name} set ${value.text}`, ...value.exprs, writer(name, entry)!(1));
+  return lowered(...value.exprs, writer(name, entry)!(1));
 }
 
 /** Writes a constant to a header. Where a checksum has to be corrected, the kernel writes an even number of bytes at an even place. */
@@ -169,13 +154,11 @@ function setHeader(name: FieldName, entry: FieldEntry, value: unknown): Lowered 
   const { base, offset, len } = expr as Extract<Expr, { type: "payload" }>;
   const width = widthOfField(entry);
   const data = bytesOfValue(entry.type, value, width);
-  const text = `${name} set ${constantText(entry.type, data, width)}`;
   const checksum = checksumOf(name);
   const align = checksum.csumType === 0 ? 1 : 2;
   const first = offset - (offset % align);
   const end = Math.ceil((offset + len) / align) * align;
-  if (!isPartial && first === offset && end === offset + len)
-    return lowered(text, immediate(data), writer(name, entry)!(1));
+  if (!isPartial && first === offset && end === offset + len) return lowered(immediate(data), writer(name, entry)!(1));
   const place = BigInt(shift + (end - offset - len) * 8);
   const bytes = end - first;
   const ones = (1n << BigInt(bytes * 8)) - 1n;
@@ -183,31 +166,20 @@ function setHeader(name: FieldName, entry: FieldEntry, value: unknown): Lowered 
   const xor = data.reduce((all, byte) => (all << 8n) | BigInt(byte), 0n) << place;
   const range = { base, offset: first, len: bytes };
   return lowered(
-    text,
     { type: "payload", ...range, dreg: 1 },
     masked(numberToBytes(ones ^ field, bytes), numberToBytes(xor, bytes)),
     { type: "payload", ...range, sreg: 1, ...checksum },
   );
 }
 
-/** Names that nft reads as keywords when they follow `set`, as it does the names of protocols. */
-const KEYWORDS: ReadonlySet<string> = new Set(["redirect", "helper", "mark", "secmark", "synproxy"]);
-
-function constantText(type: ValueType, data: Uint8Array, width: Width): string {
-  const text = valueText(type, data, width);
-  const isKeyword = FIELD_TYPES[type].kind === "protocol" || text.split(" | ").some((word) => KEYWORDS.has(word));
-  return isKeyword ? String(readValue(type, data)) : text;
-}
-
 /** Loads a value into register 1: a constant, another field, or what a map holds. */
 function valueOf(type: ValueType, width: Width, source: DataSource, context: LowerContext): Lowered {
   if (typeof source !== "object" || Array.isArray(source)) {
     const data = Array.isArray(source) ? hostU32(flagsOf({ type, width }, source)) : bytesOfValue(type, source, width);
-    return lowered(constantText(type, data, width), immediate(data));
+    return lowered(immediate(data));
   }
   if (isFromMap(source)) {
-    const data = lookUpOrMake(context, source.key, source.map, [type], [width]);
-    return lowered(data.text, ...data.exprs);
+    return lookUpOrMake(context, source.key, source.map, [type], [width]);
   }
   const { from, mask, xor } = source as { from: Field; mask?: number; xor?: number };
   const one = operand(context, from, type === "integer" ? undefined : type);
@@ -219,13 +191,12 @@ function valueOf(type: ValueType, width: Width, source: DataSource, context: Low
   const isSwapped = one.width.hostOrder !== width.hostOrder && length > 1;
   const op = one.width.hostOrder ? ByteorderOp.hton : ByteorderOp.ntoh;
   const swap: Expr[] = isSwapped ? [{ type: "byteorder", sreg: 1, dreg: 1, op, len: length, size: length }] : [];
-  if (mask === undefined && xor === undefined) return lowered(one.text, ...one.load(1), ...swap);
+  if (mask === undefined && xor === undefined) return lowered(...one.load(1), ...swap);
   const all = (1n << BigInt(length * 8)) - 1n;
   if (BigInt(mask ?? 0) > all || BigInt(xor ?? 0) > all)
     throw new RangeError(`${one.text} has only ${width.bits} bits`);
   const bits = [masked(toBytes(mask === undefined ? all : BigInt(mask), width), toBytes(BigInt(xor ?? 0), width))];
-  const text = `${one.text}${mask === undefined ? "" : ` & ${hex(mask)}`}${xor === undefined ? "" : ` ^ ${hex(xor)}`}`;
-  return lowered(text, ...one.load(1), ...swap, ...bits);
+  return lowered(...one.load(1), ...swap, ...bits);
 }
 
 /** Loads the data for a key, from a named map or from one that comes with the rule. */
@@ -247,8 +218,8 @@ function lookUpOrMake(
     return lookUp(context, key, map, 1);
   }
   const fields = types.map((type, index) => ({ type, width: widths[index] }));
-  const rows = map.map(([from, to]) => ({ key: from, data: packed(fields, to), text: rowText(fields, to) }));
-  return inlineLookup(context, key, rows, "map ", { dreg: 1 }, { fields });
+  const rows = map.map(([from, to]) => ({ key: from, data: packed(fields, to) }));
+  return inlineLookup(context, key, rows, { dreg: 1 }, { fields });
 }
 
 /** Applies the verdict that a named map, or one that comes with the rule, holds. */
@@ -259,8 +230,8 @@ function verdictMap({ key, map }: Of<"vmap">, context: LowerContext): Lowered {
     return lookUp(context, key, map, VERDICT_REGISTER);
   }
   const verdicts = map.map(([, verdict]) => verdict as Verdict);
-  const rows = map.map(([row], index) => ({ key: row, data: hostU32(index), text: verdictText(verdicts[index]) }));
-  return inlineLookup(context, key, rows, "vmap ", { dreg: VERDICT_REGISTER }, { verdicts });
+  const rows = map.map(([row], index) => ({ key: row, data: hostU32(index) }));
+  return inlineLookup(context, key, rows, { dreg: VERDICT_REGISTER }, { verdicts });
 }
 
 /** mark = (mark & ~mask) | value, or another source. */
@@ -277,19 +248,13 @@ function setMark(
   }
   const mask = maskOf({ mask: action.mask, value });
   if (mask === 0xffffffff) return setField(name, value, context);
-  const or = value === 0 ? "" : ` | ${hex(value)}`;
-  return changeMark(name, ~mask >>> 0, value, mask === value ? `| ${hex(value)}` : `& ${hex(~mask)}${or}`);
+  return changeMark(name, ~mask >>> 0, value);
 }
 
-/** mark = (mark & mask) ^ xor. `how` is the nft notation. */
-function changeMark(name: "meta mark" | "ct mark", mask: number, xor: number, how: string): Lowered {
+/** mark = (mark & mask) ^ xor. */
+function changeMark(name: "meta mark" | "ct mark", mask: number, xor: number): Lowered {
   const entry = FIELDS[name];
-  return lowered(
-    `${name} set ${name} ${how}`,
-    load(entry, 1).expr,
-    masked(hostU32(mask), hostU32(xor)),
-    writer(name, entry)!(1),
-  );
+  return lowered(load(entry, 1).expr, masked(hostU32(mask), hostU32(xor)), writer(name, entry)!(1));
 }
 
 interface NatOptions {
@@ -298,17 +263,12 @@ interface NatOptions {
   readonly persistent?: boolean;
 }
 
-function natFlags({ random, fullyRandom, persistent }: NatOptions): { readonly flags: number; readonly text: string } {
-  const flags =
+function natFlags({ random, fullyRandom, persistent }: NatOptions): number {
+  return (
     (random === true ? NatFlag.protoRandom : 0) |
     (fullyRandom === true ? NatFlag.protoRandomFully : 0) |
-    (persistent === true ? NatFlag.persistent : 0);
-  const words = [
-    random === true ? "random" : "",
-    fullyRandom === true ? "fully-random" : "",
-    persistent === true ? "persistent" : "",
-  ];
-  return { flags, text: flags === 0 ? "" : ` ${words.filter((word) => word !== "").join(",")}` };
+    (persistent === true ? NatFlag.persistent : 0)
+  );
 }
 
 const withFlags = (flags: number): { readonly flags?: number } => (flags === 0 ? {} : { flags });
@@ -337,7 +297,6 @@ function requirePorts({ facts }: LowerContext): void {
 
 interface LoadedPorts {
   readonly exprs: readonly Expr[];
-  readonly text: string;
   readonly registers: { readonly regProtoMin: number; readonly regProtoMax?: number };
 }
 
@@ -352,10 +311,9 @@ function portsAt(ports: PortSource, first: number, context: LowerContext): Loade
   requirePorts(context);
   const range = portRange(ports);
   const [from, to] = portBounds(range);
-  if (range.from === range.to)
-    return { exprs: [immediate(from, first)], text: portText(range), registers: { regProtoMin: first } };
+  if (range.from === range.to) return { exprs: [immediate(from, first)], registers: { regProtoMin: first } };
   const registers = { regProtoMin: first, regProtoMax: first + 1 };
-  return { exprs: [immediate(from, first), immediate(to, first + 1)], text: portText(range), registers };
+  return { exprs: [immediate(from, first), immediate(to, first + 1)], registers };
 }
 
 /** The address or its range, then the port or its range. */
@@ -373,13 +331,8 @@ function natTo(how: "dnat" | "snat", target: Target, context: LowerContext): Low
   const isPrefix = ends.length === 2 && typeof address === "string" && address.includes("/");
   const ports = port === undefined ? undefined : portsAt(port, ends.length + 1, context);
   const options = natFlags(target);
-  const flags = options.flags | (ports === undefined ? 0 : NatFlag.protoSpecified) | (isPrefix ? NatFlag.netmap : 0);
-  const names = ends.map((end) => addressText(numberToBytes(end, bytes)));
-  const quoted = names.map((name) => (ports !== undefined && version === 6 ? `[${name}]` : name)).join("-");
-  const name = isPrefix ? `${names[0]}/${prefixLength(range!, bytes * 8)}` : quoted;
-  const ip = context.family === "inet" && range !== undefined ? `${IP_NAME[version]} ` : "";
+  const flags = options | (ports === undefined ? 0 : NatFlag.protoSpecified) | (isPrefix ? NatFlag.netmap : 0);
   return lowered(
-    `${how} ${ip}${isPrefix ? "prefix " : ""}to ${name}${ports === undefined ? "" : `:${ports.text}`}${options.text}`,
     ...ends.map((end, index) => immediate(numberToBytes(end, bytes), index + 1)),
     ...(ports?.exprs ?? []),
     {
@@ -410,8 +363,8 @@ function natThrough(
       `map ${String(map)}: declare the map before the rule, because ${how} in a table of family ${context.family} needs its types`,
     );
   const address = version === 4 ? "ipv4_addr" : "ipv6_addr";
-  const { exprs, text } = lookUpOrMake(context, key, map, data === "address" ? [address] : [address, "inet_service"]);
-  const { flags, text: how2 } = natFlags(options);
+  const { exprs } = lookUpOrMake(context, key, map, data === "address" ? [address] : [address, "inet_service"]);
+  const flags = natFlags(options);
   const nat = {
     type: "nat",
     natType: NatType[how],
@@ -419,10 +372,8 @@ function natThrough(
     regAddrMin: 1,
     ...withFlags(flags),
   } as const;
-  const ip = IP_NAME[version];
-  if (data === "address")
-    return lowered(`${how} ${context.family === "inet" ? `${ip} ` : ""}to ${text}${how2}`, ...exprs, nat);
-  return lowered(`${how} ${ip} addr . port to ${text}${how2}`, ...exprs, {
+  if (data === "address") return lowered(...exprs, nat);
+  return lowered(...exprs, {
     ...nat,
     regProtoMin: register(version === 4 ? 1 : 4),
   });
@@ -434,12 +385,12 @@ function ownPorts(
   { ports, ...options }: Omit<Of<"redirect">, "action">,
   context: LowerContext,
 ): Lowered {
-  const { flags, text } = natFlags(options);
+  const flags = natFlags(options);
   const type = how === "masquerade" ? "masq" : "redir";
-  if (ports === undefined) return lowered(`${how}${text}`, { type, ...withFlags(flags) });
+  if (ports === undefined) return lowered({ type, ...withFlags(flags) });
   const loaded = portsAt(ports, 1, context);
   const all = { ...loaded.registers, flags: flags | NatFlag.protoSpecified };
-  return lowered(`${how} to :${loaded.text}${text}`, ...loaded.exprs, { type, ...all });
+  return lowered(...loaded.exprs, { type, ...all });
 }
 
 const single = (family: Family): "ip" | "ip6" | "inet" => (family === "ip" || family === "ip6" ? family : "inet");
@@ -453,7 +404,7 @@ const REJECTS = {
 function reject({ with: how = "port-unreachable" }: Of<"reject">, context: LowerContext): Lowered {
   if (how === "tcp-reset") {
     requireL4proto(context, IpProto.tcp);
-    return lowered("reject with tcp reset", { type: "reject", rejectType: RejectType.tcpReset, code: 0 });
+    return lowered({ type: "reject", rejectType: RejectType.tcpReset, code: 0 });
   }
   const { protocol, codes, rejectType } = REJECTS[single(context.family)];
   const known: Readonly<Record<string, number>> = codes;
@@ -462,26 +413,20 @@ function reject({ with: how = "port-unreachable" }: Of<"reject">, context: Lower
     throw new RangeError(
       `a table of family ${context.family} rejects with one of ${Object.keys(known).join(", ")}, tcp-reset, not ${how}`,
     );
-  const text = name === "port-unreachable" ? "reject" : `reject with ${protocol} type ${name}`;
-  return lowered(text, { type: "reject", rejectType, code: known[name] });
+  return lowered({ type: "reject", rejectType, code: known[name] });
 }
 
 function log({ prefix, level, group, snaplen, queueThreshold, flags }: Of<"log">): Lowered {
-  const words = ["log"];
   if (prefix !== undefined) {
     if (Buffer.byteLength(prefix) > MAX_LOG_PREFIX_BYTES)
       throw new RangeError(`a log prefix must not exceed ${MAX_LOG_PREFIX_BYTES} bytes: ${prefix}`);
     checkQuotable("log prefix", prefix);
-    words.push(`prefix "${prefix}"`);
   }
   const base = { type: "log", ...(prefix === undefined ? {} : { prefix }) } as const;
   if (group !== undefined) {
     if (level !== undefined || flags !== undefined)
       throw new RangeError("a log action takes a level and flags, or a group, not both");
-    words.push(`group ${group}`);
-    if (snaplen !== undefined) words.push(`snaplen ${snaplen}`);
-    if (queueThreshold !== undefined) words.push(`queue-threshold ${queueThreshold}`);
-    return lowered(words.join(" "), {
+    return lowered({
       ...base,
       group,
       ...(snaplen === undefined ? {} : { snaplen }),
@@ -491,10 +436,8 @@ function log({ prefix, level, group, snaplen, queueThreshold, flags }: Of<"log">
   if (snaplen !== undefined || queueThreshold !== undefined)
     throw new RangeError("snaplen and queueThreshold need a group");
   const number = typeof level === "string" ? LOG_LEVELS.indexOf(level) : level;
-  if (number !== undefined) words.push(`level ${LOG_LEVELS[number] ?? number}`);
-  if (flags !== undefined) words.push(...flags.map((flag) => `flags ${flag}`));
   const bits = flags?.reduce((all, flag) => all | LOG_FLAGS[flag], 0) ?? 0;
-  return lowered(words.join(" "), { ...base, ...(number === undefined ? {} : { level: number }), ...withFlags(bits) });
+  return lowered({ ...base, ...(number === undefined ? {} : { level: number }), ...withFlags(bits) });
 }
 
 type IntoSet = Pick<Of<"update">, "key" | "set" | "timeoutMs" | "data">;
@@ -515,25 +458,17 @@ function intoSet(
   if (spec !== undefined && timeoutMs !== undefined && spec.timeoutMs === undefined)
     throw new RangeError(`set ${set} has no timeouts: declare it with timeoutMs`);
   if (spec !== undefined) checkData(spec, data);
-  const { exprs, text, words } = loadSetKey(context, key, set);
+  const { exprs, words } = loadSetKey(context, key, set);
   const timeout = timeoutMs === undefined ? {} : { timeout: BigInt(timeoutMs) };
-  const time = timeoutMs === undefined ? "" : ` timeout ${durationText(timeoutMs)}`;
-  const element = `${op} @${set} { ${text}${time}`;
   const dynset = { type: "dynset", set, op: DynsetOp[op], sregKey: 1, ...timeout } as const;
-  if (counts !== undefined) return lowered(`${element} ${counts.text} }`, ...exprs, { ...dynset, exprs: counts.exprs });
-  if (data === undefined) return lowered(`${element} }`, ...exprs, dynset);
+  if (counts !== undefined) return lowered(...exprs, { ...dynset, exprs: counts.exprs });
+  if (data === undefined) return lowered(...exprs, dynset);
   const word = Math.ceil(words / 4) * 4;
   const address = addressBytes(data.address);
   const portWord = word + address.length / 4;
   if (portWord > 15) throw new RangeError(`map ${set}: key and data do not fit the kernel's registers`);
   const port = data.port === undefined ? [] : [immediate(portBytes(data.port), register(portWord))];
-  return lowered(
-    `${element} : ${data.address}${data.port === undefined ? "" : ` . ${data.port}`} }`,
-    ...exprs,
-    immediate(address, register(word)),
-    ...port,
-    { ...dynset, sregData: register(word) },
-  );
+  return lowered(...exprs, immediate(address, register(word)), ...port, { ...dynset, sregData: register(word) });
 }
 
 /** Throws RangeError if packets cannot put this data into the set or map. */
@@ -550,11 +485,7 @@ function checkData(spec: SetSpec, data: IntoSet["data"]): void {
 
 function connections({ count, over }: { readonly count: number; readonly over?: boolean }): Lowered {
   if (!Number.isSafeInteger(count) || count < 1) throw new RangeError(`not a number of connections: ${count}`);
-  return lowered(`ct count ${over === true ? "over " : ""}${count}`, {
-    type: "connlimit",
-    count,
-    flags: over === true ? BEYOND : 0,
-  });
+  return lowered({ type: "connlimit", count, flags: over === true ? BEYOND : 0 });
 }
 
 /** NFT_QUEUE_FLAG_*. */
@@ -562,20 +493,13 @@ const QUEUE = { bypass: 1, fanout: 2 } as const;
 
 function queue({ num, bypass, fanout }: Of<"queue">, context: LowerContext): Lowered {
   const flags = (bypass === true ? QUEUE.bypass : 0) | (fanout === true ? QUEUE.fanout : 0);
-  const words = [bypass === true ? "bypass" : "", fanout === true ? "fanout" : ""].filter((word) => word !== "");
-  const how = words.length === 0 ? "" : ` flags ${words.join(",")}`;
   if (typeof num === "object" && "field" in num) {
     const one = operand(context, num);
-    return lowered(`queue${how} to ${one.text}`, ...one.load(1), { type: "queue", sregQnum: 1, flags });
+    return lowered(...one.load(1), { type: "queue", sregQnum: 1, flags });
   }
   const [from, to] = typeof num === "number" ? [num, num] : num;
   if (to < from) throw new RangeError(`not a range of queues: ${from}-${to}`);
-  return lowered(`queue${how} to ${from === to ? from : `${from}-${to}`}`, {
-    type: "queue",
-    num: from,
-    total: to - from + 1,
-    flags,
-  });
+  return lowered({ type: "queue", num: from, total: to - from + 1, flags });
 }
 
 function tproxy({ address, port }: Of<"tproxy">, context: LowerContext): Lowered {
@@ -588,12 +512,8 @@ function tproxy({ address, port }: Of<"tproxy">, context: LowerContext): Lowered
     throw new RangeError(
       'tproxy needs a match of tcp or udp before it, such as { match: "protocol", protocol: "tcp" }',
     );
-  const ip = context.family === "inet" && version !== undefined ? `${IP_NAME[version]} ` : "";
-  const name =
-    bytes === undefined ? "" : version === 6 && port !== undefined ? `[${addressText(bytes)}]` : addressText(bytes);
   const portReg = bytes === undefined ? 1 : 2;
   return lowered(
-    `tproxy ${ip}to ${name}${port === undefined ? "" : `:${port}`}`,
     ...(bytes === undefined ? [] : [immediate(bytes)]),
     ...(port === undefined ? [] : [immediate(portBytes(port), portReg)]),
     {
@@ -614,12 +534,11 @@ function dup({ address, device }: Of<"dup">, { family }: LowerContext): Lowered 
   const to = address === undefined ? [] : [immediate(ownAddress(address, family, "dup"))];
   const dreg = to.length + 1;
   const out = device === undefined ? [] : [immediate(hostU32(device), dreg)];
-  const words = address === undefined ? `${device}` : `${address}${device === undefined ? "" : ` device ${device}`}`;
   const registers = {
     ...(address === undefined ? {} : { sregAddr: 1 }),
     ...(device === undefined ? {} : { sregDev: dreg }),
   };
-  return lowered(`dup to ${words}`, ...to, ...out, { type: "dup", ...registers });
+  return lowered(...to, ...out, { type: "dup", ...registers });
 }
 
 /** Throws RangeError unless the address belongs to the table's family. */
@@ -635,25 +554,20 @@ function ownAddress(address: string, family: Family, what: string): Uint8Array {
 /** Sends the packet out of a device, to a neighbour there if there is an address. */
 function fwd({ device, address }: Of<"fwd">): Lowered {
   const out = immediate(hostU32(device));
-  if (address === undefined) return lowered(`fwd to ${device}`, out, { type: "fwd", sregDev: 1 });
+  if (address === undefined) return lowered(out, { type: "fwd", sregDev: 1 });
   const bytes = addressBytes(address);
   const version = bytes.length === 4 ? 4 : 6;
   const to = { type: "fwd", sregDev: 1, sregAddr: 2, nfproto: NFPROTO[version] } as const;
-  return lowered(`fwd ${IP_NAME[version]} to ${address} device ${device}`, out, immediate(bytes, 2), to);
+  return lowered(out, immediate(bytes, 2), to);
 }
 
 function synproxy({ mss, wscale, sackPerm, timestamp }: Of<"synproxy">): Lowered {
-  const words = ["synproxy"];
-  if (mss !== undefined) words.push(`mss ${mss}`);
-  if (wscale !== undefined) words.push(`wscale ${wscale}`);
-  if (timestamp === true) words.push("timestamp");
-  if (sackPerm === true) words.push("sack-perm");
   const flags =
     (mss === undefined ? 0 : SynproxyFlag.mss) |
     (wscale === undefined ? 0 : SynproxyFlag.wscale) |
     (sackPerm === true ? SynproxyFlag.sackPerm : 0) |
     (timestamp === true ? SynproxyFlag.timestamp : 0);
-  return lowered(words.join(" "), { type: "synproxy", mss: mss ?? 0, wscale: wscale ?? 0, flags });
+  return lowered({ type: "synproxy", mss: mss ?? 0, wscale: wscale ?? 0, flags });
 }
 
 /** Action under the name of its `set` form. */
@@ -679,7 +593,7 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
   set: ({ field, value }, context) => setField(field, value, context),
   "set-mark": (action, context) => setMark("meta mark", action, context),
   "set-ct-mark": (action, context) => setMark("ct mark", action, context),
-  "xor-mark": ({ value }) => changeMark("meta mark", 0xffffffff, value, `^ ${hex(value)}`),
+  "xor-mark": ({ value }) => changeMark("meta mark", 0xffffffff, value),
   "set-priority": setting("meta priority"),
   "priority-map": ({ key, map }, context) => setField("meta priority", { key, map }, context),
   "dnat-map": ({ key, map, data }, context) => natTo("dnat", { address: { key, map, data } }, context),
@@ -695,19 +609,22 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
       throw new RangeError(`address ${to} belongs to another family than the table (${family})`);
     return setField(name, to, context);
   },
-  counter: () => lowered("counter", { type: "counter" }),
-  last: () => lowered("last", { type: "last" }),
+  counter: () => lowered({ type: "counter" }),
+  last: () => lowered({ type: "last" }),
   quota({ bytes, over }) {
     const quota = { type: "quota", bytes: BigInt(bytes), flags: over === true ? BEYOND : 0 } as const;
-    return lowered(`quota ${over === true ? "over " : ""}${bytes} bytes`, quota);
+    return lowered(quota);
   },
   object: referToObject,
-  notrack: () => lowered("notrack", { type: "notrack" }),
+  notrack: () => lowered({ type: "notrack" }),
   limit: limited,
-  flow: ({ flowtable }) => lowered(`flow add @${flowtable}`, { type: "flow_offload", flowtable }),
-  verdict: ({ verdict }) => lowered(verdictText(verdict), { type: "immediate", dreg: VERDICT_REGISTER, data: verdict }),
+  flow: ({ flowtable }) => lowered({ type: "flow_offload", flowtable }),
+  verdict: ({ verdict }) => lowered({ type: "immediate", dreg: VERDICT_REGISTER, data: verdict }),
   vmap: verdictMap,
   dnat: (action, context) => natTo("dnat", action, context),
   snat: (action, context) => natTo("snat", action, context),
-  raw: ({ exprs, text }) => ({ exprs, text: text ?? "", isUnprintable: text === undefined }),
+  raw: ({ exprs, text }, { isForText }) => ({
+    exprs: isForText === true ? [{ type: "opaque", name: GIVEN_TEXT, data: Buffer.from(text ?? "") }] : exprs,
+    isUnprintable: text === undefined,
+  }),
 };

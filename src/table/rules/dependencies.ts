@@ -118,9 +118,7 @@ function networkPiece(family: Family, network: Network): Piece {
 /** Like `requireNetwork`, also in the text: nft puts this condition of its own before the whole rule, where it would stop actions, too. */
 function requireNetworkInText(context: LowerContext, network: "ip" | "ip6"): void {
   if (!needsNetwork(context, network)) return;
-  const { family, pieces, words } = context;
-  pieces.push(networkPiece(family, network));
-  words.push(family === "inet" ? `meta nfproto ipv${network === "ip" ? 4 : 6}` : `meta protocol ${network}`);
+  context.pieces.push(networkPiece(context.family, network));
 }
 
 /** From here on, the rule only sees packets of this transport protocol. */

@@ -25,7 +25,7 @@ export interface ComparableRule {
   readonly refs: References;
 }
 
-export type PreparedRule = ComparableRule & Omit<LoweredRule, "text">;
+export type PreparedRule = ComparableRule & LoweredRule;
 
 export interface DesiredChain {
   readonly spec: ChainSpec;

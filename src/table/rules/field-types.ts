@@ -4,11 +4,9 @@
  */
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { addressBytes, formatAddress } from "../../base/ip.js";
-import { protocolName, protocolNumber } from "../../base/protocols.js";
-import { AddressType, CtEvent, CtState, CtStatus, DataTypeId, IpProto, TcpFlag } from "../../netlink/constants.js";
+import { protocolNumber } from "../../base/protocols.js";
+import { AddressType, CtEvent, CtState, CtStatus, DataTypeId, TcpFlag } from "../../netlink/constants.js";
 import { isInterfaceName } from "./names-and-comments.js";
-
-type Names = Readonly<Record<string, number>>;
 
 /** How the bytes of a type look. "flags": a number whose bits have names. */
 type Kind = "address" | "ether" | "text" | "number" | "flags" | "protocol" | "class" | "port";
@@ -339,41 +337,10 @@ export function readValue(field: ValueType, bytes: Uint8Array): string | number 
   }
 }
 
-/** Prints bytes in the kernel's form as nft does. */
-export function valueText(field: ValueType, bytes: Uint8Array, width: Width = widthOf(field)): string {
-  const { kind }: FieldTypeTerms = FIELD_TYPES[field];
-  if (kind === "text") return `"${readValue(field, bytes)}"`;
-  if (kind === "address" || kind === "ether") return String(readValue(field, bytes));
-  return numberText(field, readNumber(bytes, width.hostOrder));
-}
-
-/** Prints a value of a type with numbers. */
-export function numberText(field: ValueType, number: number): string {
-  const { kind, names }: FieldTypeTerms = FIELD_TYPES[field];
-  // nft needs /etc/protocols for other names, and that file may be missing.
-  if (kind === "protocol") return number === IpProto.icmpv6 ? "ipv6-icmp" : protocolName(number);
-  if (kind === "class") return classidText(number);
-  if (field === "time") return `${number}ms`;
-  if (field === "mark" || kind === "flags") return flagsText(names, number) ?? hex(number);
-  return nameOf(names, number) ?? String(number);
-}
-
 /** Whether the type's values are numbers. */
 export function isNumeric(field: ValueType): boolean {
   const { kind } = FIELD_TYPES[field];
   return kind !== "address" && kind !== "ether" && kind !== "text";
-}
-
-function nameOf(names: Names, number: number): string | undefined {
-  for (const name in names) if (names[name] === number) return name;
-  return undefined;
-}
-
-function flagsText(names: Names, number: number): string | undefined {
-  const set = Object.keys(names).filter((name) => (number & names[name]) !== 0);
-  return set.length > 0 && set.reduce((all, name) => all | names[name], 0) >>> 0 === number
-    ? set.join(" | ")
-    : undefined;
 }
 
 export function hex(value: number): string {
@@ -383,5 +350,9 @@ export function hex(value: number): string {
 /** Prints a class as tc and nft do: major and minor number in hex. The smallest and the largest value have names. */
 export function classidText(value: number): string {
   if (value === 0) return "none";
-  return value === 0xffffffff ? "root" : `${(value >>> 16).toString(16)}:${(value & 0xffff).toString(16)}`;
+  return value === 0xffffffff ? "root" : classNumbers(value);
+}
+
+export function classNumbers(value: number): string {
+  return `${(value >>> 16).toString(16)}:${(value & 0xffff).toString(16)}`;
 }

@@ -7,22 +7,18 @@ import { loadKey, type LoadedKey, loadOrdered, maskOf } from "./keys.js";
 import { lowered, type Lowered, type LowerContext, masked } from "./lowered.js";
 import type { Field } from "./rule.js";
 import { padded } from "./schema.js";
-import { numeric, rangesOf, textOfRange, toBytes, type TypedField } from "./values.js";
+import { numeric, rangesOf, toBytes, type TypedField } from "./values.js";
 
 /** One element: the values or ranges of its key, and the data of a map. */
 export interface InlineRow {
   readonly key: unknown;
   readonly data?: Uint8Array;
-  /** nft's text of the data. */
-  readonly text?: string;
 }
 
-/** @param how nft's words between the key and the rows. */
 export function inlineLookup(
   context: LowerContext,
   fields: readonly Field[],
   rows: readonly InlineRow[],
-  how: string,
   flags: Pick<Extract<Expr, { type: "lookup" }>, "dreg" | "flags">,
   data?: MapData,
 ): Lowered {
@@ -52,10 +48,6 @@ export function inlineLookup(
     isInterval,
     data,
   });
-  const texts = rows.map(({ text }, index) => {
-    const own = key.operands.map((one, at) => textOfRange(one, ranges[index][at])).join(" . ");
-    return text === undefined ? own : `${own} : ${text}`;
-  });
   const lookup = {
     type: "lookup",
     set: ANONYMOUS_NAME,
@@ -65,7 +57,7 @@ export function inlineLookup(
   } as const;
   const loaded = isInterval ? loadOrdered(key) : key.exprs;
   const exprs = inPlace === undefined ? loaded : [...inPlace.load(1), masked(maskOf(inPlace))];
-  return lowered(`${key.text} ${how}{ ${texts.join(", ")} }`, ...exprs, lookup);
+  return lowered(...exprs, lookup);
 }
 
 function refuseOverlaps(ranges: readonly (readonly Range[])[], rows: readonly InlineRow[]): void {
@@ -98,12 +90,6 @@ function rangesOfRow({ operands }: LoadedKey, row: unknown): readonly Range[] {
 export function packed(fields: readonly TypedField[], row: unknown): Uint8Array {
   const values = valuesOf(fields, row);
   return joinedParts(fields.map(({ type, width }, index) => bytesOfValue(type, values[index], width)));
-}
-
-/** nft's text of single values. */
-export function rowText(fields: readonly TypedField[], row: unknown): string {
-  const values = valuesOf(fields, row);
-  return fields.map((one, index) => textOfRange(one, rangesOf(one, values[index])[0])).join(" . ");
 }
 
 function joinedParts(parts: readonly Uint8Array[]): Uint8Array {

@@ -1,10 +1,10 @@
-/** The fields of a rule as operands: where they come from, how they are loaded as a key, and their text. */
-import { BitwiseOp, ByteorderOp, NumgenType, register, VERDICT_REGISTER } from "../../netlink/constants.js";
+/** The fields of a rule as operands: where they come from, and how they are loaded as a key. */
+import { BitwiseOp, ByteorderOp, NumgenType, register } from "../../netlink/constants.js";
 import type { Expr } from "../../netlink/kernel.js";
 import { registerWord } from "../../netlink/normalize.js";
 import { numberToBytes } from "../../base/ip-ranges.js";
 import { knownVersion, requireField, versionOf } from "./dependencies.js";
-import { FIELD_TYPES, type FieldType, hex, type Width } from "./field-types.js";
+import { FIELD_TYPES, type FieldType, type Width } from "./field-types.js";
 import { type FieldEntry, fibField, FIELDS, SHORT_FIELDS, load } from "./packet-fields.js";
 import { hostU32, lowered, type LowerContext, type Lowered } from "./lowered.js";
 import type { Field, GeneratedField } from "./rule.js";
@@ -13,6 +13,7 @@ import { expression, type KeyField, keyFieldOf } from "./set-userdata.js";
 
 /** A field in a rule. */
 export interface Operand extends KeyField {
+  /** Its name in messages. */
   readonly text: string;
   /** The name in the table of fields. Absent for generated values. */
   readonly name?: keyof typeof FIELDS;
@@ -133,7 +134,6 @@ function number(context: LowerContext, field: NumberField): Operand {
   if (!Number.isInteger(modulus) || modulus < 1 || modulus + offset > 0xffffffff)
     throw new RangeError(`${field.field}: mod ${modulus} offset ${offset} is out of range`);
   const range = { modulus, ...(offset === 0 ? {} : { offset }) };
-  const tail = `mod ${modulus}${field.field === "jhash" ? ` seed ${hex(field.seed)}` : ""}${offset === 0 ? "" : ` offset ${offset}`}`;
   const base = {
     type: "index",
     width: NUMBER,
@@ -144,7 +144,7 @@ function number(context: LowerContext, field: NumberField): Operand {
     const ngType = field.mode === "random" ? NumgenType.random : NumgenType.incremental;
     return {
       ...base,
-      text: `numgen ${field.mode} ${tail}`,
+      text: field.field,
       typeof: expression(23, ngType, modulus, offset),
       load: (dreg) => [{ type: "numgen", dreg, ngType, ...range }],
     };
@@ -154,7 +154,7 @@ function number(context: LowerContext, field: NumberField): Operand {
   if (field.field === "symhash")
     return {
       ...base,
-      text: `symhash ${tail}`,
+      text: field.field,
       typeof: hashOf(1),
       load: (dreg) => [{ type: "hash", dreg, hashType: 1, ...range }],
     };
@@ -162,7 +162,7 @@ function number(context: LowerContext, field: NumberField): Operand {
   const hashed = field.of.map((one) => operand(context, one));
   return {
     ...base,
-    text: `jhash ${textOf(hashed)} ${tail}`,
+    text: field.field,
     typeof: hashOf(0, field.seed),
     load(dreg, room = HASHED_ROOM) {
       const first = registerWord(dreg) + room;
@@ -186,10 +186,6 @@ const WORDS = 16;
 const HASHED_ROOM = 4;
 /** In a key, it loads them 4 words after the last word of the key, which is the number. */
 const HASHED_ROOM_IN_KEY = 5;
-
-function textOf(operands: readonly Operand[]): string {
-  return operands.map(({ text }) => text).join(" . ");
-}
 
 /** Loads a concatenation, starting at word `first`. `end` is the word after it. */
 function loadOperands(
@@ -272,7 +268,7 @@ export function loadKey(
     if (typeof field === "string" && !isShort(field) && FIELDS[field].source.from === "exthdr") operand(context, field);
   const operands = key.map((field, index) => operand(context, field, types[index]));
   const { exprs, end } = loadOperands(operands, 0, `key of ${what}`);
-  return { exprs, text: textOf(operands), words: end, operands };
+  return { exprs, words: end, operands };
 }
 
 /** Whether a set's field can hold the operand's values. */
@@ -308,7 +304,6 @@ function fieldName(field: Field): string {
 
 /** Loads the data that a named map holds for the key into the register. Without an entry for the key, the rule ends. */
 export function lookUp(context: LowerContext, key: readonly Field[], map: string, dreg: number): Lowered {
-  const { exprs, text } = loadSetKey(context, key, map);
-  const how = dreg === VERDICT_REGISTER ? "vmap" : "map";
-  return lowered(`${text} ${how} @${map}`, ...exprs, { type: "lookup", set: map, sreg: 1, dreg });
+  const { exprs } = loadSetKey(context, key, map);
+  return lowered(...exprs, { type: "lookup", set: map, sreg: 1, dreg });
 }

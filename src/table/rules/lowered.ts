@@ -11,6 +11,8 @@ export interface StatementOptions {
   readonly setSpec?: (name: string) => SetSpec | undefined;
   /** The IP version to assume if nothing tells it. Absent: a statement that needs the version is refused. */
   readonly assumed?: 4 | 6;
+  /** Whether the expressions are only printed. */
+  readonly isForText?: boolean;
 }
 
 /** The rule has established these facts about the packets that reach this point. */
@@ -46,24 +48,21 @@ export interface Piece {
 export interface LowerContext extends StatementOptions {
   readonly facts: PacketFacts;
   readonly pieces: Piece[];
-  /** Its text so far. */
-  readonly words: string[];
   readonly anonymous: AnonymousSet[];
 }
 
-/** A statement, or a part of one: its expressions, and its text as nft (>= 1.0.6) reads and prints it. */
+/** A statement, or a part of one. */
 export interface Lowered extends Piece {
-  readonly text: string;
   /** It has kernel expressions that nft's text cannot say. */
   readonly isUnprintable?: boolean;
 }
 
-export interface LoweredRule extends Pick<Lowered, "exprs" | "text" | "isUnprintable"> {
+export interface LoweredRule extends Pick<Lowered, "exprs" | "isUnprintable"> {
   readonly anonymous: readonly AnonymousSet[];
 }
 
-export function lowered(text: string, ...exprs: readonly Expr[]): Lowered {
-  return { exprs, text };
+export function lowered(...exprs: readonly Expr[]): Lowered {
+  return { exprs };
 }
 
 /**

@@ -1,7 +1,6 @@
 /** Conditions: one comparison of any field, and the short names for frequent ones. Expressions are the same that nft generates, with its text. */
 import { ByteorderOp, CmpOp, LookupFlag, RangeOp } from "../../netlink/constants.js";
 import { numberToBytes, type Range } from "../../base/ip-ranges.js";
-import { protocolText } from "../../base/protocols.js";
 import type { Expr, Family } from "../../netlink/kernel.js";
 import { anonymousRows, anonymousSet, ANONYMOUS_NAME } from "./anonymous-sets.js";
 import { ETHER_TYPES, noteEquality, noteValues, requireL4proto, requireVersion } from "./dependencies.js";
@@ -11,7 +10,7 @@ import { loadSetKey, maskOf, operand, type Operand } from "./keys.js";
 import { compare, lookup, type LowerContext, lowered, type Lowered, masked, type StatementKind } from "./lowered.js";
 import { MAX_INTERFACE_BYTES } from "./names-and-comments.js";
 import type { Comparison, Field, FieldMatch, Match, PortRange } from "./rule.js";
-import { flagsOf, orderedText, prefixOf, rangesOf, textOfRange, toBytes } from "./values.js";
+import { flagsOf, prefixOf, rangesOf, toBytes } from "./values.js";
 
 type Of<K extends Match["match"]> = Extract<Match, { match: K }>;
 
@@ -22,9 +21,6 @@ const CMP: Readonly<Partial<Record<Comparison, number>>> = {
   ">": CmpOp.gt,
   ">=": CmpOp.gte,
 };
-
-const opText = (op: string): string => (op === "==" ? "" : `${op} `);
-const flagsText = (flags: readonly string[]): string => (flags.length === 1 ? flags[0] : `(${flags.join(" | ")})`);
 
 /** Compares a field of the packet. */
 export function fieldMatch(match: FieldMatch, context: LowerContext): Lowered {
@@ -74,9 +70,6 @@ function compareOperand(
   if (mask !== undefined) return maskedMatch(one, op, value, mask);
   const ranges = isFlags ? [numberRange(flagsOf(one, value))] : rangesOf(one, value);
   if (op in CMP) return ordered(one, op, ranges);
-  // nft takes flags without an operator for "any of them".
-  const how = isFlags ? `${op} ` : opText(op);
-  const text = `${one.text} ${how}${textOfRanges(one, ranges)}`;
   const isList = ranges.length > 1 && ranges.every(({ from, to }) => from === to);
   if (op === "==" && isList && one.name !== undefined)
     noteValues(
@@ -84,16 +77,16 @@ function compareOperand(
       one.name,
       ranges.map(({ from }) => Number(from)),
     );
-  if (ranges.length > 1) return { ...lowered(text, ...oneOf(one, ranges, op === "!=", context)) };
+  if (ranges.length > 1) return lowered(...oneOf(one, ranges, op === "!=", context));
   const [range] = ranges;
-  if (range.from !== range.to) return lowered(text, ...inRange(one, range, op === "!="));
+  if (range.from !== range.to) return lowered(...inRange(one, range, op === "!="));
   const data = shifted(one, range.from, one.width);
   if (op === "==" && one.name !== undefined) noteEquality(context, one.name, data);
   const { isPartial } = one.loaded;
   const exprs = [...one.load(1), ...(isPartial ? [masked(maskOf(one))] : []), compare(data, op === "!=")];
   const isProtocol = one.name !== undefined && PROTOCOL_FIELDS.has(one.name);
   const isImplied = op === "==" && one.name === "meta protocol" && isFamily(context.family, data);
-  return { text, exprs, isImplied, isWholeField: one.isHeader && op === "==", isProtocol };
+  return { exprs, isImplied, isWholeField: one.isHeader && op === "==", isProtocol };
 }
 
 function isFamily(family: Family, data: Uint8Array): boolean {
@@ -101,11 +94,6 @@ function isFamily(family: Family, data: Uint8Array): boolean {
 }
 
 const numberRange = (value: number): Range => ({ from: BigInt(value), to: BigInt(value) });
-
-function textOfRanges(one: Operand, ranges: readonly Range[]): string {
-  const texts = ranges.map((range) => textOfRange(one, range));
-  return texts.length === 1 ? texts[0] : `{ ${texts.join(", ")} }`;
-}
 
 /** A value at its place in the bytes that the kernel loads. */
 function shifted({ loaded }: Operand, value: bigint, width: Width): Uint8Array {
@@ -128,7 +116,7 @@ function ordered(one: Operand, op: Comparison, ranges: readonly Range[]): Lowere
   const [{ from, to }] = ranges;
   if (ranges.length > 1 || from !== to) throw new RangeError(`${op} takes one value`);
   const cmp = { type: "cmp", sreg: 1, op: CMP[op]!, data: inNetworkOrder(one, from) } as const;
-  return lowered(`${one.text} ${op} ${orderedText(one, from)}`, ...loadOrdered(one), cmp);
+  return lowered(...loadOrdered(one), cmp);
 }
 
 /** A range, or a network. Like nft, a network of whole bytes is compared directly. Others are masked first. */
@@ -174,12 +162,8 @@ function swapped(value: bigint, width: Width): bigint {
 function anyFlag(one: Operand, value: unknown, negate: boolean): Lowered {
   const bits = flagsOf(one, value);
   if (bits === 0) throw new RangeError("expected at least one flag");
-  const names = (Array.isArray(value) ? value : [value]).map((flag) =>
-    typeof flag === "number" ? hex(flag) : String(flag),
-  );
-  const text = negate ? `${one.text} & ${flagsText(names)} == 0` : `${one.text} ${names.join(",")}`;
   const zero = toBytes(0n, one.width);
-  return lowered(text, ...one.load(1), masked(toBytes(BigInt(bits), one.width)), compare(zero, !negate));
+  return lowered(...one.load(1), masked(toBytes(BigInt(bits), one.width)), compare(zero, !negate));
 }
 
 /** (field & mask) == value. */
@@ -190,17 +174,7 @@ function maskedMatch(one: Operand, op: Comparison, value: unknown, mask: unknown
   if (bits === 0) throw new RangeError("the mask is 0");
   if ((wanted & ~bits) !== 0)
     throw new RangeError(`the value has bits outside the mask: ${hex(wanted)} & ~${hex(bits)}`);
-  const isClass = FIELD_TYPES[one.type].kind === "class";
-  const text = (part: unknown, number: number): string =>
-    Array.isArray(part) && part.length > 0
-      ? flagsText(part.map(String))
-      : isClass
-        ? textOfRange(one, numberRange(number))
-        : typeof part === "string"
-          ? part
-          : hex(number);
   return lowered(
-    `${one.text} & ${text(mask, bits)} ${op} ${text(value, wanted)}`,
     ...one.load(1),
     masked(toBytes(BigInt(bits), one.width)),
     compare(toBytes(BigInt(wanted), one.width), op === "!="),
@@ -214,13 +188,12 @@ function textMatch(one: Operand, op: Comparison, value: unknown, context: LowerC
   if (values.length > 1) {
     const rows = values.map((name) => bytesOfValue(one.type, name));
     const id = context.anonymous.push(anonymousRows({ key: [one], keyLen: one.width.length, rows }));
-    const text = `${one.text} ${opText(op)}{ ${values.map((name) => `"${name}"`).join(", ")} }`;
-    return lowered(text, ...one.load(1), lookup(ANONYMOUS_NAME, op === "!=", id));
+    return lowered(...one.load(1), lookup(ANONYMOUS_NAME, op === "!=", id));
   }
   const pattern = String(values[0]);
   if (pattern === "*") {
     if (op === "!=") throw new RangeError("* matches every name, so its negation never matches");
-    return lowered("");
+    return lowered();
   }
   const prefix = pattern.endsWith("*") ? pattern.slice(0, -1) : undefined;
   // nft counts the * as well.
@@ -228,7 +201,7 @@ function textMatch(one: Operand, op: Comparison, value: unknown, context: LowerC
     throw new RangeError(`a prefix has at most 14 bytes: ${pattern}`);
   const data = bytesOfValue(one.type, prefix ?? pattern);
   const used = prefix === undefined ? data : data.slice(0, Buffer.byteLength(prefix));
-  return lowered(`${one.text} ${opText(op)}"${pattern}"`, ...one.load(1), compare(used, op === "!="));
+  return lowered(...one.load(1), compare(used, op === "!="));
 }
 
 /** The concatenated fields are an element of a named or an anonymous set. */
@@ -243,15 +216,15 @@ function keyMatch(
     throw new RangeError(`a key is compared with "@SET" or a list, not ${JSON.stringify(value)}`);
   const negate = op === "not in" || op === "!=";
   const rows = value.map((row) => ({ key: row }));
-  return inlineLookup(context, fields, rows, negate ? "!= " : "", negate ? { flags: LookupFlag.invert } : {});
+  return inlineLookup(context, fields, rows, negate ? { flags: LookupFlag.invert } : {});
 }
 
 function inSet(key: readonly Field[], set: string, op: Comparison | undefined, context: LowerContext): Lowered {
   if (op !== undefined && op !== "==" && op !== "!=" && op !== "in" && op !== "not in")
     throw new RangeError(`a set takes "in" or "not in", not ${op}`);
   const negate = op === "not in" || op === "!=";
-  const { exprs, text } = loadSetKey(context, key, set);
-  return lowered(`${text} ${negate ? "!= " : ""}@${set}`, ...exprs, lookup(set, negate));
+  const { exprs } = loadSetKey(context, key, set);
+  return lowered(...exprs, lookup(set, negate));
 }
 
 /** One comparison by the full name of its field. */
@@ -290,24 +263,11 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
     if (negate === true) {
       requireVersion(context, version);
       requireL4proto(context, version === 4 ? 1 : 58);
-      const pair = comparison(
-        { field: "raw", base: "transport", offset: 0, length: 16 },
-        type * 256 + code,
-        context,
-        "!=",
-      );
-      const l3 =
-        context.family === "inet"
-          ? `meta nfproto ipv${version} `
-          : context.family === "bridge" || context.family === "netdev"
-            ? `meta protocol ip${version === 6 ? "6" : ""} `
-            : "";
-      return { ...pair, text: `${l3}meta l4proto ${version === 4 ? "icmp" : "ipv6-icmp"} ${pair.text}` };
+      return comparison({ field: "raw", base: "transport", offset: 0, length: 16 }, type * 256 + code, context, "!=");
     }
     const first = comparison(`${name} type`, type, context);
     context.pieces.push(first);
-    const second = comparison(`${name} code`, code, context);
-    return { ...second, text: `${first.text} ${second.text}` };
+    return comparison(`${name} code`, code, context);
   },
   interface: ({ name, direction, negate }, context) =>
     comparison(direction === "in" ? "iifname" : "oifname", name, context, isNot(negate)),
@@ -320,10 +280,7 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
   mark: marked("meta mark"),
   "ct-mark": marked("ct mark"),
   priority: marked("meta priority"),
-  protocol({ protocol, negate }, context) {
-    const other = comparison("meta l4proto", protocol, context, isNot(negate));
-    return { ...other, text: `meta l4proto ${negate === true ? "!= " : ""}${protocolText(protocol)}` };
-  },
+  protocol: ({ protocol, negate }, context) => comparison("meta l4proto", protocol, context, isNot(negate)),
   "in-set": ({ key, set, negate }, context) => inSet(key, set, noneOf(negate), context),
   "address-type"({ direction, type, limit, negate }, context) {
     const of = [
@@ -355,8 +312,4 @@ export function portRange(ports: PortRange): Range {
 /** First and last port, in network byte order. */
 export function portBounds({ from, to }: Range): [from: Uint8Array, to: Uint8Array] {
   return [numberToBytes(from, 2), numberToBytes(to, 2)];
-}
-
-export function portText({ from, to }: Range): string {
-  return from === to ? String(from) : `${from}-${to}`;
 }

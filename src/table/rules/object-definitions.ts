@@ -5,6 +5,8 @@ import { namesOf } from "../../base/shape.js";
 import { IpProto, NfProto, QuotaFlag, SynproxyFlag } from "../../netlink/constants.js";
 import type { Family, ObjectData, ObjectDump, ObjectInfo, ObjectRef } from "../../netlink/kernel.js";
 import { normalizeExpr } from "../../netlink/normalize.js";
+import type { Of } from "../printing/registers.js";
+import { limitText } from "../printing/statement-text.js";
 import { limited } from "./actions.js";
 import { checkComment, checkName, commentOf } from "./names-and-comments.js";
 import { objectKey, type ObjectSpec, type SpecOf, type StateName, STATES } from "./object-kinds.js";
@@ -135,7 +137,7 @@ function linesOf(spec: ObjectSpec, data: ObjectData, family: Family): string[] {
       return [`${spec.over === true ? "over " : ""}${spec.bytes} bytes${used}`];
     }
     case "limit":
-      return [limited(spec).text.replace("limit ", "")];
+      return [limitText(limited(spec).exprs[0] as Of<"limit">).replace("limit ", "")];
     case "ct helper":
       return [`type "${spec.helper}" protocol ${spec.protocol}`, versionLine(spec, family)];
     case "ct timeout": {

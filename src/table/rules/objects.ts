@@ -4,34 +4,23 @@ import { type Lowered, type LowerContext, lowered } from "./lowered.js";
 import { checkName } from "./names-and-comments.js";
 import { kindOfMap } from "./object-kinds.js";
 import type { Action } from "./rule.js";
-import { OBJECT_TYPES, type ObjectKind } from "./vocabulary.js";
-
-/** The words before a reference. */
-const STATEMENTS: Readonly<Record<ObjectKind, string>> = {
-  counter: "counter name",
-  quota: "quota name",
-  limit: "limit name",
-  "ct helper": "ct helper set",
-  "ct timeout": "ct timeout set",
-  "ct expectation": "ct expectation set",
-  synproxy: "synproxy name",
-  secmark: "meta secmark set",
-};
+import { OBJECT_TYPES } from "./vocabulary.js";
 
 type ObjectAction = Extract<Action, { action: "object" }>;
 
 /** A reference to an object: by its name, or by the map that holds it for the fields. */
 export function referToObject({ kind, name: object, key, map }: ObjectAction, context: LowerContext): Lowered {
-  const words = STATEMENTS[kind];
   if (object !== undefined && key === undefined && map === undefined) {
     checkName(kind, object);
-    return lowered(`${words} "${object}"`, { type: "objref", immType: OBJECT_TYPES[kind], immName: object });
+    return lowered({ type: "objref", immType: OBJECT_TYPES[kind], immName: object });
   }
   if (object !== undefined || key === undefined || map === undefined)
     throw new RangeError(`${kind}: an object action needs a name, or a key and a map`);
   const spec = context.setSpec?.(map);
   if (spec !== undefined && kindOfMap(spec) !== kind)
     throw new RangeError(`${map} is not a map of objects of kind ${kind}`);
-  const { exprs, text: of } = loadSetKey(context, key, map);
-  return lowered(`${words} ${of} map @${map}`, ...exprs, { type: "objref", setSreg: 1, setName: map });
+  const { exprs } = loadSetKey(context, key, map);
+  // The map may not be declared yet, but the text needs the kind.
+  const kindOfText = context.isForText === true ? { immType: OBJECT_TYPES[kind] } : {};
+  return lowered(...exprs, { type: "objref", setSreg: 1, setName: map, ...kindOfText });
 }

@@ -4,7 +4,7 @@ import { readU32 } from "../elements/bytes.js";
 import type { TrackedElements } from "../elements/tracked-elements.js";
 import { type VerdictRegistry, verdictText } from "../elements/verdict-registry.js";
 import type { DesiredState } from "../sync/desired-state.js";
-import { durationText } from "./actions.js";
+import { durationText } from "../printing/value-text.js";
 import { hooksOf, policyOf } from "./hooks-and-priorities.js";
 import { exampleOf, type FieldType } from "./field-types.js";
 import type { StatementOptions } from "./lowered.js";
@@ -52,7 +52,8 @@ function renderSet(set: TrackedElements, verdicts: VerdictRegistry): string[] {
   const lines = [`\t${spec.data === undefined ? "set" : "map"} ${spec.set} {`, `\t\t${printTypes(spec)}`];
   if (size !== undefined) lines.push(`\t\tsize ${size}`);
   if (flags.length > 0) lines.push(`\t\tflags ${flags.join(",")}`);
-  if (spec.timeoutMs !== undefined && spec.timeoutMs > 0) lines.push(`\t\ttimeout ${durationText(spec.timeoutMs)}`);
+  if (spec.timeoutMs !== undefined && spec.timeoutMs > 0)
+    lines.push(`\t\ttimeout ${durationText(BigInt(spec.timeoutMs))}`);
   if (spec.counters !== undefined) lines.push("\t\tcounter");
   if (spec.comment !== undefined) lines.push(`\t\tcomment "${spec.comment}"`);
   const elements = renderElements(set, verdicts);
@@ -82,9 +83,9 @@ function printTimes(set: TrackedElements, key: Uint8Array): string {
   if (spec.timeoutMs === undefined) return "";
   const [timeoutMs, leftMs] = set.times(key);
   if (timeoutMs === 0) return "";
-  const own = timeoutMs === spec.timeoutMs ? "" : ` timeout ${durationText(timeoutMs)}`;
+  const own = timeoutMs === spec.timeoutMs ? "" : ` timeout ${durationText(BigInt(timeoutMs))}`;
   const left = Math.min(timeoutMs, Math.ceil(leftMs / 1000) * 1000);
-  return `${own} expires ${durationText(left)}`;
+  return `${own} expires ${durationText(BigInt(left))}`;
 }
 
 function renderChain(chain: ChainSpec, options: StatementOptions): string[] {

@@ -16,11 +16,14 @@ import {
 import { fieldMatch, MATCHES } from "./matches.js";
 import { checkComment } from "./names-and-comments.js";
 import type { Rule, Statement } from "./rule.js";
+import { inNetworkOrder } from "./intervals.js";
+import { ruleText } from "../printing/rule-text.js";
+import { setInfo } from "./schema.js";
 
 /** Throws RangeError for a meaningless statement (no networks, a port of 70000, an address of the other family). */
 export function lowerRule(rule: Rule, options: StatementOptions): LoweredRule {
   checkComment("rule", rule.comment);
-  const context: LowerContext = { ...options, anonymous: [], pieces: [], words: [], facts: factsOf(options.family) };
+  const context: LowerContext = { ...options, anonymous: [], pieces: [], facts: factsOf(options.family) };
   let isUnprintable = false;
   let last: string | undefined;
   for (const [index, statement] of rule.statements.entries()) {
@@ -29,11 +32,9 @@ export function lowerRule(rule: Rule, options: StatementOptions): LoweredRule {
     last = endOfRule(statement);
     const lowered = lowerStatement(statement, index, context);
     context.pieces.push({ ...lowered, isAction: "action" in statement });
-    if (lowered.text !== "") context.words.push(lowered.text);
     isUnprintable ||= lowered.isUnprintable === true;
   }
-  if (rule.comment !== undefined) context.words.push(`comment "${rule.comment}"`);
-  return { exprs: joined(context.pieces), text: context.words.join(" "), anonymous: context.anonymous, isUnprintable };
+  return { exprs: joined(context.pieces), anonymous: context.anonymous, isUnprintable };
 }
 
 const ENDS: ReadonlySet<string> = new Set([
@@ -70,8 +71,18 @@ function lowerStatement(statement: Statement, index: number, context: LowerConte
 
 /** Throws as `lowerRule` does, but accepts an address field whose family is unknown. */
 export function printRule(rule: Rule, options: StatementOptions): string {
-  const { text, isUnprintable } = lowerRule(rule, { ...options, assumed: 4 });
+  const { exprs, anonymous, isUnprintable } = lowerRule(rule, { ...options, assumed: 4, isForText: true });
   if (isUnprintable === true)
     throw new RangeError("a raw statement without text cannot be printed: give it the text that nft reads");
-  return text;
+  const setSpec = options.setSpec ?? (() => undefined);
+  const text = ruleText(inNetworkOrder(exprs, setSpec), {
+    family: options.family,
+    isPortable: true,
+    set: (name, id) => {
+      if (id !== undefined) return anonymous[id - 1];
+      const spec = setSpec(name);
+      return spec && { info: setInfo(spec, undefined) };
+    },
+  });
+  return rule.comment === undefined ? text : `${text} comment "${rule.comment}"`.trim();
 }

@@ -6,20 +6,9 @@ import {
   parseRange,
   prefixLength,
   type Range,
-  rangeText,
 } from "../../base/ip-ranges.js";
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";
-import {
-  bytesOfValue,
-  expectedValue,
-  FIELD_TYPES,
-  hex,
-  isNumeric,
-  numberText,
-  type ValueType,
-  valueText,
-  type Width,
-} from "./field-types.js";
+import { bytesOfValue, expectedValue, FIELD_TYPES, isNumeric, type ValueType, type Width } from "./field-types.js";
 
 /** The type and the form of a value. */
 export interface TypedField {
@@ -102,26 +91,6 @@ function distinct(ranges: readonly Range[]): Range[] {
   return [...new Set(ranges.map((range) => range.from))]
     .toSorted((a, b) => (a < b ? -1 : 1))
     .map((from) => ({ from, to: from }));
-}
-
-/** nft's text of a range. */
-export function textOfRange(operand: TypedField, range: Range): string {
-  const { type } = operand;
-  const width = numeric(operand);
-  if (FIELD_TYPES[type].kind === "address") return rangeText(range, width.length);
-  const text = (value: bigint): string =>
-    isNumeric(type) && width.length < 8
-      ? numberText(type, Number(value))
-      : valueText(type, toBytes(value, width), width);
-  if (range.from === range.to) return text(range.from);
-  return `${orderedText(operand, range.from)}-${orderedText(operand, range.to)}`;
-}
-
-/** nft's text of a value that is compared by order. nft reads no names and no parts of classes there. */
-export function orderedText(operand: TypedField, value: bigint): string {
-  const { kind, names } = FIELD_TYPES[operand.type];
-  if (kind === "class") return hex(Number(value));
-  return Object.keys(names).length > 0 ? String(value) : textOfRange(operand, { from: value, to: value });
 }
 
 /** The length of the range's prefix if it is a network, not a single address. */

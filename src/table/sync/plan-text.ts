@@ -7,7 +7,7 @@ import { commentsIn } from "../elements/comments.js";
 import { TrackedElements } from "../elements/tracked-elements.js";
 import { VerdictRegistry, verdictText } from "../elements/verdict-registry.js";
 import { CATCH_ALL } from "../elements/rows.js";
-import { durationText } from "../rules/actions.js";
+import { durationText } from "../printing/value-text.js";
 import { catchAllIn, rangeRows } from "../rules/intervals.js";
 import { commentOf } from "../rules/names-and-comments.js";
 import { keyOfType } from "../rules/object-kinds.js";
@@ -119,7 +119,7 @@ function commentText(comment: string | undefined): string {
 
 function timesText(timeoutMs: number, leftMs: number): string {
   if (timeoutMs === 0) return "";
-  return ` timeout ${durationText(timeoutMs)}${leftMs === 0 ? "" : ` expires ${durationText(leftMs)}`}`;
+  return ` timeout ${durationText(BigInt(timeoutMs))}${leftMs === 0 ? "" : ` expires ${durationText(BigInt(leftMs))}`}`;
 }
 
 function dataText(value: Uint8Array, { verdicts }: ElementBatch, { data }: SetSpec): string {

@@ -27,7 +27,7 @@ export function catchAlls(kernel: () => Kernel): void {
     boxes.put(CATCH_ALL, ip("0.0.0.3"));
     expect(operations(await table.apply())).toBe("table +1 set +1 element +3");
     expect(() => boxes.put(box("10.0.0.9", 9, "10.0.0.9", 9), ip("0.0.0.1"))).toThrow(
-      "10.0.0.9 . 0x9 overlaps 10.0.0.0/24 . 0x1-0x9",
+      "10.0.0.9 . 0x00000009 overlaps 10.0.0.0/24 . 0x00000001-0x00000009",
     );
     boxes.put(CATCH_ALL, ip("0.0.0.4"));
     boxes.delete(box("10.0.0.0", 1, "10.0.0.255", 9));

@@ -63,13 +63,13 @@ describe("options that change", () => {
     ruleset.update(WEB.service, [WEB]);
     const marking = (mark: string): string[] =>
       [...chains()].filter(([, rules]) => rules.includes(mark)).map(([name]) => name);
-    const before = marking("0x4000");
+    const before = marking("0x00004000");
     expect(before).toEqual(
       expect.arrayContaining([expect.stringMatching(/^masq-1-[0-9a-f]$/), expect.stringMatching(/^sticky-masq-/)]),
     );
     ruleset.setOptions({ ...RULESET_OPTIONS, masqueradeBit: 15 });
-    expect(marking("0x4000")).toEqual([]);
-    expect(marking("0x8000").toSorted()).toEqual(before.toSorted());
+    expect(marking("0x00004000")).toEqual([]);
+    expect(marking("0x00008000").toSorted()).toEqual(before.toSorted());
   });
 
   it("the node's IP in a source range also allows the load-balancer IPs themselves", () => {
