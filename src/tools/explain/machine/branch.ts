@@ -1,6 +1,7 @@
 /**
  * The paths that a packet may have taken so far. There are several if part of a rule cannot be evaluated from outside.
  */
+import type { EndedBy } from "./hooks.js";
 import type { PacketState } from "./packet-state.js";
 
 /** A lookup that found something, or a rule that acted: the steps that a reader wants to see. */
@@ -22,6 +23,10 @@ export interface Branch {
   readonly guesses: ReadonlyMap<string, string>;
   /** Some limit is assumed not to be exceeded. */
   readonly limited: boolean;
+}
+
+export function withStep(branch: Branch, { hook, ref, chain }: Omit<EndedBy, "rule">, text: string): Branch {
+  return { ...branch, steps: [...branch.steps, { hook, table: `${ref.family} ${ref.table}`, chain, text }] };
 }
 
 export function guessed(branch: Branch, what: string, taken: string): Branch {

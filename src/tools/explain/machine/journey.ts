@@ -4,7 +4,7 @@ import type { KernelRoute } from "../../../netlink/route-table.js";
 import { isLoopback } from "../../../node/node-facts.js";
 import { equals, hostNumber, numberIn, partOf } from "./bits.js";
 import { type Branch, changed, guessAll, guessed, merged } from "./branch.js";
-import { bridgePoint, type EndedBy, groupsAt, type IsMet, Point } from "./hooks.js";
+import { bridgePoint, type EndedBy, Point } from "./hooks.js";
 import type { World } from "./machine-world.js";
 import { fieldOf, type PacketState } from "./packet-state.js";
 import { Passage, setInterfaces } from "./passage.js";
@@ -60,8 +60,9 @@ export class Journey {
     const at = (branches: readonly Branch[], isThere: (priority: number) => boolean): Promise<readonly Branch[]> =>
       passage.atBridge(branches, device, Hook.prerouting, ({ base }) => isThere(base.priority));
     const early = await at(arrived, (priority) => priority < 0);
-    const isSame: IsMet = ({ base }) => base.priority === 0;
-    const hasSame = groupsAt(bridgePoint(Hook.prerouting), await this.#world.rules.hooked(), isSame).length > 0;
+    const hasSame = (await this.#world.rules.hooked()).some(
+      ({ point, base }) => point === bridgePoint(Hook.prerouting) && base.priority === 0,
+    );
     const what = "the order of prerouting and a bridge's chains of priority 0 (br_netfilter)";
     const [no, yes] = hasSame ? [guessAll(early, what, "no"), guessAll(early, what, "yes")] : [early, []];
     const last = await at(await atPrerouting(no), (priority) => priority === 0);

@@ -39,10 +39,12 @@ export class Passage {
     isMet: IsMet = () => true,
   ): Promise<readonly Branch[]> {
     const here = change === undefined ? branches : changed(branches, change);
-    const { passed, finals } = await runHook(this.#world, point, here, (chain) => {
+    const finals: Final[] = [];
+    const hooked = (await this.#world.rules.hooked()).filter((chain) => {
       const isThere = device === undefined || (chain.base.devices ?? []).includes(device);
       return isThere && isMet(chain) && this.#isMet(chain);
     });
+    const passed = await runHook(this.#world, hooked, point, here, finals);
     for (const final of finals) await this.#onFinal(final, point);
     return passed;
   }

@@ -1,8 +1,8 @@
 /** One branch of a packet while one rule runs on it. */
 import type { RuleInfo, TableRef } from "../../../netlink/kernel.js";
 import { type Bits, exactly, numberIn, partOf, textOf, type Ternary, unknownBits, withPart, wordOf } from "./bits.js";
-import { type Branch, guessed, type Step } from "./branch.js";
-import type { EndedBy } from "./hooks.js";
+import { type Branch, guessed, withStep } from "./branch.js";
+import { type EndedBy, endText } from "./hooks.js";
 import type { Effect, RuleEnd, World } from "./machine-world.js";
 import type { PacketState } from "./packet-state.js";
 
@@ -12,11 +12,6 @@ export interface Place {
   readonly ref: TableRef;
   readonly chain: string;
   readonly rule: RuleInfo;
-}
-
-/** "inet a f: tcp dport 80 drop (handle 3)". */
-export function placeText({ ref, chain, rule }: Place, world: Pick<World, "ruleText">): string {
-  return `${ref.family} ${ref.table} ${chain}: ${world.ruleText(rule)}`;
 }
 
 /** The rule as the one that decided over a packet. */
@@ -72,7 +67,7 @@ export class RuleContext {
 
   /** Forks the branch; in one of the two the rule ends here. */
   fork(): void {
-    const what = `${placeText(this.place, this.world)}${"'".repeat(this.#forks++)}`;
+    const what = `${this.#text}${"'".repeat(this.#forks++)}`;
     this.ends.push({ branch: guessed(this.branch, what, "no"), effect: "break" });
     this.#hasOwnState = false;
     this.branch = guessed(this.branch, what, "yes");
@@ -86,7 +81,11 @@ export class RuleContext {
 
   /** @param what the assumption about this rule: "the decision of a program". */
   guess(what: string, taken = "yes"): Branch {
-    return guessed(this.branch, `${placeText(this.place, this.world)}: ${what}`, taken);
+    return guessed(this.branch, `${this.#text}: ${what}`, taken);
+  }
+
+  get #text(): string {
+    return endText(actorOf(this.place, this.world));
   }
 
   get ruleText(): string {
@@ -94,9 +93,7 @@ export class RuleContext {
   }
 
   step(text: string): void {
-    const { hook, ref, chain } = this.place;
-    const step: Step = { hook, table: `${ref.family} ${ref.table}`, chain, text };
-    this.branch = { ...this.branch, steps: [...this.branch.steps, step] };
+    this.branch = withStep(this.branch, this.place, text);
   }
 
   /** Changes the mark or the priority of the packet. A reader wants to see the rules of other programs that do it. */

@@ -24,7 +24,7 @@ import type { HookedChain } from "../../../../src/tools/explain/machine/hooks.js
 import type { World } from "../../../../src/tools/explain/machine/machine-world.js";
 import { PacketState } from "../../../../src/tools/explain/machine/packet-state.js";
 import { runHook } from "../../../../src/tools/explain/machine/run-hook.js";
-import { runRule } from "../../../../src/tools/explain/machine/rule-run.js";
+import { type Final, runRule } from "../../../../src/tools/explain/machine/run-chain.js";
 import { addressSet, addressMap, type Element, ip, pack, verdict, verdictMap } from "../../../support/operations.ts";
 
 const THEIRS = { family: "ip", table: "theirs" } as const;
@@ -246,7 +246,8 @@ describe("chains at one hook", () => {
     readonly finals: readonly string[];
     readonly guesses: number;
   }> => {
-    const { passed, finals } = await runHook(worldWith(chains, rules), chains[0].point, [branchOf(begin)], () => true);
+    const finals: Final[] = [];
+    const passed = await runHook(worldWith(chains, rules), chains, chains[0].point, [branchOf(begin)], finals);
     const all = [...passed, ...finals.map(({ branch }) => branch)];
     return {
       passed: passed.map(({ state }) => state.destination),
