@@ -1,7 +1,6 @@
 /** Reads the kernel's routes over rtnetlink (linux/rtnetlink.h, fib_rules.h). Changes nothing. */
 import { AF } from "../base/ip-families.js";
 import { addressBytes, type IpFamily } from "../base/ip.js";
-import { AddressType } from "./constants.js";
 import { isErrno } from "./errors.js";
 import {
   ask,
@@ -54,6 +53,8 @@ export interface KernelRoute {
   readonly type: number;
   /** The outgoing interface. */
   readonly interfaceName: string;
+  /** Length of the longest packet that the route takes, in bytes, also as ICMP messages have taught it to the kernel. Absent if unknown. */
+  readonly mtu?: number;
 }
 
 /** Facts about a packet, besides its destination, on which its route may depend. */
@@ -92,27 +93,7 @@ export class RouteTable {
    * Returns the route of packets to the address (`ip route get`), or "none". Rejects with KernelError, for example with
    * EXDEV if rp_filter drops such packets.
    */
-  async to(address: string, from: RouteFrom = {}): Promise<KernelRoute | "none"> {
-    const [reply, link] = (await this.#get(address, from)) ?? [];
-    if (reply === undefined || link === undefined) return "none";
-    return { type: headerNumber(reply.header, RTM_TYPE, 1), interfaceName: textOf(link.attributes, IFLA_IFNAME) ?? "" };
-  }
-
-  /**
-   * Returns the length of the longest packet that the route to the address takes, in bytes, also as ICMP messages have taught it to the
-   * kernel. Returns undefined if there is no route, and for an address of this node. Rejects with KernelError.
-   */
-  async mtuTo(address: string): Promise<number | undefined> {
-    const [reply, link] = (await this.#get(address, {})) ?? [];
-    if (reply === undefined || headerNumber(reply.header, RTM_TYPE, 1) !== AddressType.unicast) return undefined;
-    return numberOf(nestOf(reply.attributes, RTA_METRICS), RTAX_MTU) ?? (link && numberOf(link.attributes, IFLA_MTU));
-  }
-
-  /** Returns a route and its interface, or undefined if there is none. */
-  async #get(
-    address: string,
-    { source, inInterface, mark }: RouteFrom,
-  ): Promise<[Reply, Reply | undefined] | undefined> {
+  async to(address: string, { source, inInterface, mark }: RouteFrom = {}): Promise<KernelRoute | "none"> {
     const bytes = addressBytes(address) ?? new Uint8Array();
     const from = source === undefined ? undefined : addressBytes(source);
     const family = bytes.length === 4 ? AF.ip : AF.ip6;
@@ -126,11 +107,17 @@ export class RouteTable {
     ];
     try {
       const [reply] = await this.#ask(GET_ROUTE, 0, header, attributes, RTMSG_LENGTH);
-      const index = reply && numberOf(reply.attributes, RTA_OIF);
-      return reply === undefined || index === undefined ? undefined : [reply, await this.#link(index)];
+      const out = reply && numberOf(reply.attributes, RTA_OIF);
+      const link = out === undefined ? undefined : await this.#link(out);
+      if (reply === undefined || link === undefined) return "none";
+      return {
+        type: headerNumber(reply.header, RTM_TYPE, 1),
+        interfaceName: textOf(link.attributes, IFLA_IFNAME) ?? "",
+        mtu: numberOf(nestOf(reply.attributes, RTA_METRICS), RTAX_MTU) ?? numberOf(link.attributes, IFLA_MTU),
+      };
     } catch (error) {
       // There is no route, or its type is prohibit or blackhole.
-      if (isErrno(error, "ENETUNREACH", "EHOSTUNREACH", "EACCES", "EINVAL")) return undefined;
+      if (isErrno(error, "ENETUNREACH", "EHOSTUNREACH", "EACCES", "EINVAL")) return "none";
       throw error;
     }
   }

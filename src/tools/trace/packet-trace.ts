@@ -5,6 +5,7 @@
  */
 import { release } from "node:os";
 import type { ConntrackTable } from "../../conntrack/table/conntrack-table.js";
+import { AddressType } from "../../netlink/constants.js";
 import { KernelError } from "../../netlink/errors.js";
 import type { NetworkInterfaces } from "../../netlink/network-interfaces.js";
 import type { NftKernel } from "../../netlink/nft-kernel.js";
@@ -13,8 +14,7 @@ import type { NetlinkExchange } from "../../netlink/netlink-message.js";
 import { RouteTable } from "../../netlink/route-table.js";
 import { markingChains, type TraceFilter, traceOps, traceTable } from "./trace-filter.js";
 import { type FoldedPacket, TraceFold } from "./trace-fold.js";
-import { sameTuple, type TraceTuple } from "./trace-headers.js";
-import { InOrder } from "./in-order.js";
+import { reversed, sameTuple, type TraceTuple } from "./trace-headers.js";
 import { RefusalReplies } from "./refusal-replies.js";
 import { SegmentHints, tooBigOf } from "./trace-hints.js";
 import { awaitReply } from "./replies.js";
@@ -59,7 +59,9 @@ export class PacketTrace {
   readonly #names: Map<number, string>;
   readonly #fold: TraceFold;
   readonly #refusals = new RefusalReplies();
-  readonly #inOrder: InOrder<TracedPacket>;
+  /** Packets whose fate is known, by number. They wait for those with lower numbers. Undefined if it could not be read. */
+  readonly #early = new Map<number, TracedPacket | undefined>();
+  #next = 0;
   readonly #segments = new SegmentHints();
   /** Addresses of the traced packets, and pairs of them whose routes were compared. */
   readonly #addresses = new Set<string>();
@@ -83,10 +85,6 @@ export class PacketTrace {
     this.#handlers = handlers;
     this.#names = new Map(names);
     const loopback = [...names].find(([, name]) => name === "lo")?.[0];
-    this.#inOrder = new InOrder((packet) => {
-      handlers.onPacket(packet);
-      this.#hint(this.#segments.of(packet));
-    });
     this.#fold = new TraceFold({
       table: this.#table,
       loopback,
@@ -160,16 +158,26 @@ export class PacketTrace {
     // An ICMP message about a packet may follow at once.
     for (const { source, destination } of [packet.original, packet.last]) this.#addresses.add(source).add(destination);
     const telling = this.#tell(packet)
-      .then(
-        (traced) => this.#inOrder.put(packet.number, traced),
-        (error: unknown) => {
-          this.#inOrder.put(packet.number, undefined);
-          // If the sockets were closed meanwhile, the caller has ended the trace.
-          if (!this.#ended.signal.aborted) this.#handlers.onError(error as Error);
-        },
-      )
+      .catch((error: unknown) => {
+        // If the sockets were closed meanwhile, the caller has ended the trace.
+        if (!this.#ended.signal.aborted) this.#handlers.onError(error as Error);
+        return undefined;
+      })
+      .then((traced) => this.#put(packet.number, traced))
       .finally(() => this.#telling.delete(telling));
     this.#telling.add(telling);
+  }
+
+  /** Packets are numbered as they arrive, but their fates become known in another order. */
+  #put(number: number, traced: TracedPacket | undefined): void {
+    this.#early.set(number, traced);
+    for (; this.#early.has(this.#next); this.#next++) {
+      const next = this.#early.get(this.#next);
+      this.#early.delete(this.#next);
+      if (next === undefined) continue;
+      this.#handlers.onPacket(next);
+      this.#hint(this.#segments.of(next));
+    }
   }
 
   async #tell(packet: FoldedPacket): Promise<TracedPacket> {
@@ -184,8 +192,8 @@ export class PacketTrace {
       : undefined;
     const entry = answer?.entry;
     // If the headers that would show the translation were lost, take it from the conntrack entry.
-    const seen = end === "unknown" && entry !== undefined ? answeredBy(entry.reply) : last;
-    const [asked, translated] = isReply ? [answeredBy(last), answeredBy(addressed)] : [addressed, seen];
+    const seen = end === "unknown" && entry !== undefined ? reversed(entry.reply) : last;
+    const [asked, translated] = isReply ? [reversed(last), reversed(addressed)] : [addressed, seen];
     if (this.#allPackets) await this.#noteRoutes(asked.source, translated, end === "delivered");
     const input = await this.#interface(iif);
     const output = end === "accepted" ? await this.#interface(oif) : undefined;
@@ -226,8 +234,13 @@ export class PacketTrace {
     if (this.#addresses.has(pair) || connection === undefined || isLocal) return;
     this.#addresses.add(pair);
     const routes = new RouteTable(connection);
-    const [toClient, toEndpoint] = await Promise.all([client, destination].map((address) => routes.mtuTo(address)));
-    if (toClient === undefined || toEndpoint === undefined || toEndpoint >= toClient) return;
+    const [toClient = 0, toEndpoint = 0] = await Promise.all(
+      [client, destination].map(async (address) => {
+        const route = await routes.to(address);
+        return route === "none" || route.type !== AddressType.unicast ? undefined : route.mtu;
+      }),
+    );
+    if (toEndpoint === 0 || toEndpoint >= toClient) return;
     this.#hint(
       `the route to the endpoint ${destination} takes ${toEndpoint} bytes, the one to the client ${client} ${toClient}. ` +
         "Longer packets of the client pass only if ICMP messages of this node reach it",
@@ -242,16 +255,6 @@ export class PacketTrace {
     }
     return this.#names.get(index) ?? `interface ${index}`;
   }
-}
-
-/** Returns the packet that the reply's tuple answers. */
-function answeredBy(reply: TraceTuple): TraceTuple {
-  return {
-    source: reply.destination,
-    sourcePort: reply.destinationPort,
-    destination: reply.source,
-    destinationPort: reply.sourcePort,
-  };
 }
 
 const NO_OWNER =

@@ -1,29 +1,29 @@
 /** Recognizes replies that refuse a connection: a TCP reset, or an ICMP error. Pure; the caller provides times. */
 import { IpProto } from "../../base/protocols.js";
 import type { TraceEvent } from "../../netlink/kernel.js";
-import { readHeaders, type TraceHeaders } from "./trace-headers.js";
-
-/** Offset of the protocol in an IP header: IPv4, IPv6. */
-const PROTOCOL_AT = { 4: 9, 6: 6 } as const;
+import type { IpFamily } from "../../base/ip.js";
+import { readHeaders, readIpHeader, reversed, sameTuple, type TraceHeaders } from "./trace-headers.js";
 
 /** Codes of "destination unreachable" (RFC 792, RFC 1122; RFC 4443). */
-const ICMP_CODES: ReadonlyMap<number, string> = new Map([
-  [0, "network unreachable"],
-  [1, "host unreachable"],
-  [2, "protocol unreachable"],
-  [3, "port unreachable"],
-  [9, "network prohibited"],
-  [10, "host prohibited"],
-  [13, "administratively prohibited"],
-]);
-const ICMPV6_CODES: ReadonlyMap<number, string> = new Map([
-  [0, "no route"],
-  [1, "administratively prohibited"],
-  [3, "address unreachable"],
-  [4, "port unreachable"],
-  [5, "source address rejected"],
-  [6, "route rejected"],
-]);
+const CODES: Readonly<Record<IpFamily, Readonly<Partial<Record<number, string>>>>> = {
+  ip: {
+    0: "network unreachable",
+    1: "host unreachable",
+    2: "protocol unreachable",
+    3: "port unreachable",
+    9: "network prohibited",
+    10: "host prohibited",
+    13: "administratively prohibited",
+  },
+  ip6: {
+    0: "no route",
+    1: "administratively prohibited",
+    3: "address unreachable",
+    4: "port unreachable",
+    5: "source address rejected",
+    6: "route rejected",
+  },
+};
 
 /** A packet's fate is known within a second, and refusals of it are asked for up to a second later. */
 const KEPT_MS = 5000;
@@ -54,41 +54,26 @@ export class RefusalReplies {
   readonly #seen: Refusal[] = [];
 
   add(event: TraceEvent, now: number): void {
-    if (event.network === undefined) return;
-    const kind = kindOf(event.network, event.transport);
+    const kind = kindOf(event);
     if (kind === undefined) return;
-    const headers = readHeaders(event.network, event.transport);
     while (this.#seen.length >= MOST_KEPT || now - (this.#seen[0]?.at ?? now) > KEPT_MS) this.#seen.shift();
-    this.#seen.push({ at: now, kind, ctId: event.ctId, headers });
+    this.#seen.push({ at: now, kind, ctId: event.ctId, headers: readHeaders(event) });
   }
 
   /** Returns how the packet was refused, or undefined if no refusal of it was seen. */
   of({ last, ctId }: Refusable): string | undefined {
-    return this.#seen.findLast((refusal) =>
-      ctId !== undefined && refusal.ctId !== undefined ? refusal.ctId === ctId : answers(refusal.headers, last),
+    return this.#seen.findLast(({ headers, ...refusal }) =>
+      ctId !== undefined && refusal.ctId !== undefined
+        ? refusal.ctId === ctId
+        : headers?.protocol === last.protocol && sameTuple(reversed(headers), last),
     )?.kind;
   }
 }
 
-/** Whether the reply's header is the reverse of the packet's. */
-function answers(reply: TraceHeaders | undefined, packet: TraceHeaders): boolean {
-  return (
-    reply !== undefined &&
-    reply.protocol === packet.protocol &&
-    reply.source === packet.destination &&
-    reply.sourcePort === packet.destinationPort &&
-    reply.destination === packet.source &&
-    reply.destinationPort === packet.sourcePort
-  );
-}
-
 /** Returns undefined for a packet that is no refusal, such as an ICMP message that a packet was too big. */
-function kindOf(network: Uint8Array, transport: Uint8Array | undefined): string | undefined {
-  const version = (network[0] ?? 0) >>> 4 === 6 ? 6 : 4;
-  const protocol = network[PROTOCOL_AT[version]];
+function kindOf(event: TraceEvent): string | undefined {
+  const { family = "ip", protocol } = readIpHeader(event) ?? {};
   if (protocol === IpProto.tcp) return "TCP reset";
-  const code = transport?.[1];
-  if (code === undefined) return undefined;
-  const name = (version === 6 ? ICMPV6_CODES : ICMP_CODES).get(code);
+  const name = CODES[family][event.transport?.[1] ?? -1];
   return name === undefined ? undefined : `ICMP ${name}`;
 }

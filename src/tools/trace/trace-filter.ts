@@ -4,18 +4,18 @@
  */
 import type { Transport } from "../explain/packet-spec.js";
 import { Hook, TableFlag } from "../../netlink/constants.js";
-import type { Op, TableRef } from "../../netlink/kernel.js";
+import type { BaseChain, Op, TableRef } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
-import { lowerRule, type Match, type Statement } from "../../table/table-exports.js";
+import { type FieldMatch, lowerRule, type Statement } from "../../table/table-exports.js";
 
 export interface TraceSelector {
   readonly family: IpFamily;
   /** At least one. */
   readonly protocols: readonly Transport[];
-  /** Canonical addresses and CIDRs. "node": any address of this node, as for node ports. "any": everything. */
-  readonly destinations: readonly string[] | "node" | "any";
-  /** Empty: all ports. */
-  readonly ports: readonly number[];
+  /** Canonical address or CIDR. "node": any address of this node, as for node ports. "any": everything. */
+  readonly destination: string;
+  /** Absent: all ports. */
+  readonly port?: number;
 }
 
 export interface TraceFilter {
@@ -71,156 +71,126 @@ export function traceTable(portId: number): TableRef {
   return { family: "inet", table: `nft-proxier-trace-${portId}` };
 }
 
+/** A rule of the table: its chain and statements. */
+type TraceRule = readonly [chain: string, ...statements: readonly Statement[]];
+
 /**
  * Operations that create the table. It disappears with the netlink socket that commits them (NFT_TABLE_F_OWNER, Linux
  * 5.12).
  */
 export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
-  const rules = new Rules(ref);
-  const ops: Op[] = [{ op: "create", kind: "table", ...ref, flags: TableFlag.owner }];
-  const chain = (name: string, hook?: number, priority = 0): void => {
-    const base = hook === undefined ? {} : { base: { type: "filter", hook, priority, policy: "accept" } as const };
-    ops.push({ op: "add", kind: "chain", ...ref, chain: name, ...base });
-  };
-  chain(TraceChain.traced);
-  if (filter.allPackets) chain(TraceChain.replies);
-  chain(TraceChain.refusals);
-  chain(TraceChain.preroutingFirst, Hook.prerouting, FIRST);
-  chain(TraceChain.outputFirst, Hook.output, FIRST);
-  chain(TraceChain.preroutingTracked, Hook.prerouting, TRACKED);
-  chain(TraceChain.outputTracked, Hook.output, TRACKED);
-  chain(TraceChain.inputLast, Hook.input, LAST);
-  chain(TraceChain.postroutingLast, Hook.postrouting, LAST);
-  rules.mark(filter);
-  for (const selector of filter.selectors) {
-    rules.of(selector, filter);
-    rules.refusalsOf(selector, filter);
-  }
-  return [...ops, ...rules.ops];
-}
-
-/** Whole networks restrict a rule to one family, regardless of its other matches. */
-const ANYWHERE = { ip: "0.0.0.0/0", ip6: "::/0" } as const;
-
-function matchesOf(selector: TraceSelector, protocol: Transport, source: string | undefined): Match[] {
-  const { family, destinations, ports } = selector;
-  const nets = typeof destinations === "string" ? [ANYWHERE[family]] : destinations;
+  const base = (hook: number, priority: number): BaseChain => ({ type: "filter", hook, priority, policy: "accept" });
+  const chains: readonly (readonly [chain: string, base?: BaseChain])[] = [
+    ...[...markingChains(filter.allPackets), TraceChain.refusals].map((chain) => [chain] as const),
+    [TraceChain.preroutingFirst, base(Hook.prerouting, FIRST)],
+    [TraceChain.outputFirst, base(Hook.output, FIRST)],
+    [TraceChain.preroutingTracked, base(Hook.prerouting, TRACKED)],
+    [TraceChain.outputTracked, base(Hook.output, TRACKED)],
+    [TraceChain.inputLast, base(Hook.input, LAST)],
+    [TraceChain.postroutingLast, base(Hook.postrouting, LAST)],
+  ];
+  const rules = [
+    ...marking(filter),
+    ...filter.selectors.flatMap((selector) => [...opening(selector, filter), ...replying(selector, filter)]),
+  ];
   return [
-    { match: "address", direction: "destination", nets },
-    { match: "protocol", protocol },
-    ...(source === undefined ? [] : [{ match: "address", direction: "source", nets: [source] } as const]),
-    ...(ports.length === 0 ? [] : [{ match: "port", direction: "destination", ports } as const]),
-    ...(destinations === "node" ? [{ match: "address-type", direction: "destination", type: "local" } as const] : []),
+    { op: "create", kind: "table", ...ref, flags: TableFlag.owner },
+    ...chains.map(([chain, of]): Op => ({ op: "add", kind: "chain", ...ref, chain, ...(of && { base: of }) })),
+    ...rules.map(([chain, ...statements]): Op => {
+      return { op: "add", kind: "rule", ...ref, chain, exprs: lowerRule({ statements }, ref).exprs };
+    }),
   ];
 }
 
-/** Type of the ICMP message "destination unreachable" (RFC 792, RFC 4443). */
-const UNREACHABLE = { ip: { version: 4, type: 3 }, ip6: { version: 6, type: 1 } } as const;
-/** Type of the ICMP message that a packet is too big. In IPv4, it is a code of "destination unreachable". */
-const TOO_BIG = { ip: UNREACHABLE.ip, ip6: { version: 6, type: 2 } } as const;
-
-/** Matches replies that refuse a connection: one list per way to refuse. */
-function refusing({ family, protocols }: TraceSelector): Statement[][] {
-  const reset: Match = { match: "tcp-flags", among: ["rst"], set: ["rst"] };
+/** One limit for all packets, which are counted before it, and one for all refusals. */
+function marking({ allPackets }: TraceFilter): TraceRule[] {
+  const limit = { action: "limit", rate: PACKETS_PER_SECOND, per: "second", burst: PACKETS_PER_SECOND } as const;
+  const trace = { action: "set", field: "meta nftrace", value: 1 } as const;
   return [
-    ...(protocols.includes("tcp") ? [[{ match: "protocol", protocol: "tcp" } as const, reset]] : []),
-    [{ match: "icmp", ...UNREACHABLE[family] } as const],
+    ...markingChains(allPackets).flatMap((chain): TraceRule[] => [
+      [chain, { action: "counter" }],
+      [chain, limit, trace],
+    ]),
+    [TraceChain.refusals, limit, trace],
   ];
-}
-
-/**
- * Matches packets that open a connection, or with `negate` all others. Returns undefined if the protocol's packets do
- * not show it.
- */
-function opening(protocol: Transport, negate: boolean): Statement[] | undefined {
-  const op = negate ? "!=" : "==";
-  if (protocol === "tcp") return [{ field: "tcp flags", mask: ["syn", "ack"], op, value: "syn" }];
-  // The type of the first chunk.
-  if (protocol === "sctp")
-    return [{ field: { field: "raw", base: "transport", offset: 96, length: 8 }, op, value: SCTP_INIT }];
-  return undefined;
 }
 
 const FIRST_CHAINS = [TraceChain.preroutingFirst, TraceChain.outputFirst];
 const TRACKED_CHAINS = [TraceChain.preroutingTracked, TraceChain.outputTracked];
 
-class Rules {
-  readonly ops: Op[] = [];
-  readonly #ref: TableRef;
-  #sets = 0;
+function leading(from: readonly string[], chain: string, ...matches: readonly FieldMatch[]): TraceRule[] {
+  return from.map((one) => [one, ...matches, { action: "verdict", verdict: { verdict: "goto", chain } }]);
+}
 
-  constructor(ref: TableRef) {
-    this.#ref = ref;
-  }
+const IS_LOCAL: FieldMatch = { field: { field: "fib", of: ["daddr"], result: "type" }, value: "local" };
+/** The type of the first chunk. */
+const CHUNK = { field: "raw", base: "transport", offset: 96, length: 8 } as const;
 
-  /** One limit for all packets, which are counted before it, and one for all refusals. */
-  mark({ allPackets }: TraceFilter): void {
-    const limit = { action: "limit", rate: PACKETS_PER_SECOND, per: "second", burst: PACKETS_PER_SECOND } as const;
-    const trace = { action: "set", field: "meta nftrace", value: 1 } as const;
-    for (const chain of markingChains(allPackets)) {
-      this.#rule(chain, { action: "counter" });
-      this.#rule(chain, limit, trace);
-    }
-    this.#rule(TraceChain.refusals, limit, trace);
-  }
-
-  of(selector: TraceSelector, { source, allPackets }: TraceFilter): void {
-    for (const protocol of selector.protocols) {
-      const matches = matchesOf(selector, protocol, source);
-      const first = allPackets ? [] : opening(protocol, false);
-      if (first !== undefined) this.#both(FIRST_CHAINS, TraceChain.traced, [...matches, ...first]);
-      if (allPackets) continue;
-      // Packets that connection tracking has not seen yet or cannot assign.
-      const tracked: Statement[] = [...matches, { match: "ct-state", states: ["new", "invalid", "untracked"] }];
-      this.#both(TRACKED_CHAINS, TraceChain.traced, [...tracked, ...(opening(protocol, true) ?? [])]);
-    }
-  }
-
-  /**
-   * Matches replies that refuse connections to the selected destinations. A node port is matched by its number alone. This includes
-   * unrelated packets, which the limit also covers, and for which no packet is printed.
-   */
-  refusalsOf(selector: TraceSelector, { source, allPackets }: TraceFilter): void {
-    const { family, protocols, destinations, ports } = selector;
-    const original = (direction: "source" | "destination", nets: readonly string[]): Match[] =>
-      nets.length === 0 ? [] : [{ match: "address", direction, nets, ct: "original" }];
-    const replies = allPackets ? protocols.map((protocol): Statement[] => [{ match: "protocol", protocol }]) : [];
-    // A message about a packet that this node has not translated back belongs to no connection.
-    if (allPackets) this.#both(TRACKED_CHAINS, TraceChain.refusals, [{ match: "icmp", ...TOO_BIG[family] }]);
-    const kinds = [
-      ...replies.map((kind) => [TraceChain.replies, kind] as const),
-      ...refusing(selector).map((kind) => [TraceChain.refusals, kind] as const),
+/** Packets of the selector. Without `allPackets`, those that open a connection, or that the connection tracker cannot assign. */
+function opening(selector: TraceSelector, { source, allPackets }: TraceFilter): TraceRule[] {
+  const { family, protocols, destination, port } = selector;
+  const isNet = destination !== "any" && destination !== "node";
+  return protocols.flatMap((protocol) => {
+    const matches: FieldMatch[] = [
+      isNet ? addressMatch(family, "daddr", destination) : { field: "meta nfproto", value: NFPROTO[family] },
+      { field: "meta l4proto", value: protocol },
+      ...(source === undefined ? [] : [addressMatch(family, "saddr", source)]),
+      ...(port === undefined ? [] : [{ field: "th dport", value: port } as const]),
+      ...(destination === "node" ? [IS_LOCAL] : []),
     ];
-    for (const number of ports.length === 0 ? [undefined] : ports) {
-      const port: Statement[] = number === undefined ? [] : [{ field: "ct original proto-dst", value: number }];
-      for (const [chain, kind] of kinds) {
-        const matches: Statement[] = [
-          ...kind,
-          { match: "ct-direction", direction: "reply" },
-          ...original("destination", typeof destinations === "string" ? [] : destinations),
-          ...original("source", source === undefined ? [] : [source]),
-        ];
-        this.#both(TRACKED_CHAINS, chain, [...matches, ...port]);
-      }
-    }
-  }
+    if (allPackets) return leading(FIRST_CHAINS, TraceChain.traced, ...matches);
+    const first = (op: "==" | "!="): FieldMatch =>
+      protocol === "tcp"
+        ? { field: "tcp flags", mask: ["syn", "ack"], op, value: "syn" }
+        : { field: CHUNK, op, value: SCTP_INIT };
+    // UDP packets do not show whether they open a connection.
+    const isShown = protocol !== "udp";
+    const tracked: FieldMatch = { field: "ct state", value: ["new", "invalid", "untracked"] };
+    return [
+      ...(isShown ? leading(FIRST_CHAINS, TraceChain.traced, ...matches, first("==")) : []),
+      ...leading(TRACKED_CHAINS, TraceChain.traced, ...matches, tracked, ...(isShown ? [first("!=")] : [])),
+    ];
+  });
+}
 
-  #both(chains: readonly string[], to: string, matches: readonly Statement[]): void {
-    for (const chain of chains)
-      this.#rule(chain, ...matches, { action: "verdict", verdict: { verdict: "goto", chain: to } });
-  }
+const NFPROTO = { ip: "ipv4", ip6: "ipv6" } as const;
+/** ICMP messages "destination unreachable", and that a packet is too big (RFC 792, RFC 4443). In IPv4, this is a code of the other. */
+const ICMP = {
+  ip: { field: "icmp type", unreachable: "destination-unreachable", tooBig: "destination-unreachable" },
+  ip6: { field: "icmpv6 type", unreachable: "destination-unreachable", tooBig: "packet-too-big" },
+} as const;
 
-  #rule(chain: string, ...statements: readonly Statement[]): void {
-    const { exprs, anonymous } = lowerRule({ statements }, { family: this.#ref.family });
-    const before = this.#sets;
-    for (const { info, elements } of anonymous) {
-      const id = ++this.#sets;
-      this.ops.push({ op: "add", kind: "set", ...this.#ref, ...info, id });
-      this.ops.push({ op: "add", kind: "elements", ...this.#ref, set: info.set, setId: id, elements });
-    }
-    const renumbered = exprs.map((expr) =>
-      expr.type === "lookup" && expr.setId !== undefined ? { ...expr, setId: expr.setId + before } : expr,
-    );
-    this.ops.push({ op: "add", kind: "rule", ...this.#ref, chain, exprs: renumbered });
-  }
+function addressMatch(
+  family: IpFamily,
+  end: "saddr" | "daddr",
+  value: string,
+  of: "" | "ct original " = "",
+): FieldMatch {
+  return { field: `${of}${family} ${end}`, value };
+}
+
+/**
+ * Replies that refuse connections to the selected destinations, or with `allPackets` all replies. A node port is matched by its number alone. This
+ * includes unrelated packets, which the limit also covers, and for which no packet is printed.
+ */
+function replying({ family, protocols, destination, port }: TraceSelector, filter: TraceFilter): TraceRule[] {
+  const { source, allPackets } = filter;
+  const { field, unreachable, tooBig } = ICMP[family];
+  const isNet = destination !== "any" && destination !== "node";
+  const matches: FieldMatch[] = [
+    { field: "ct direction", value: "reply" },
+    ...(isNet ? [addressMatch(family, "daddr", destination, "ct original ")] : []),
+    ...(source === undefined ? [] : [addressMatch(family, "saddr", source, "ct original ")]),
+    ...(port === undefined ? [] : [{ field: "ct original proto-dst", value: port } as const]),
+  ];
+  const reset: FieldMatch = { field: "tcp flags", mask: ["rst"], op: "==", value: "rst" };
+  const rules = (chain: string, ...first: readonly FieldMatch[]): TraceRule[] =>
+    leading(TRACKED_CHAINS, chain, ...first, ...matches);
+  return [
+    // A message about a packet that this node has not translated back belongs to no connection.
+    ...(allPackets ? leading(TRACKED_CHAINS, TraceChain.refusals, { field, value: tooBig } as FieldMatch) : []),
+    ...(allPackets ? protocols : []).flatMap((value) => rules(TraceChain.replies, { field: "meta l4proto", value })),
+    ...(protocols.includes("tcp") ? rules(TraceChain.refusals, { field: "meta l4proto", value: "tcp" }, reset) : []),
+    ...rules(TraceChain.refusals, { field, value: unreachable }),
+  ];
 }

@@ -84,11 +84,6 @@ export class TraceFold {
     this.#options = options;
   }
 
-  /** Number of packets in flight. */
-  get open(): number {
-    return this.#open.size;
-  }
-
   add(event: TraceEvent, now: number): void {
     // If another program already traces the packet, only the rule that leads to the chain shows the headers.
     const isRefusal = event.chain === TraceChain.refusals || event.verdict?.chain === TraceChain.refusals;
@@ -98,7 +93,7 @@ export class TraceFold {
     packet.seenAt = now;
     packet.event = event;
     packet.ctId ??= event.ctId;
-    const headers = event.network === undefined ? undefined : readHeaders(event.network, event.transport);
+    const headers = readHeaders(event);
     if (headers !== undefined) {
       packet.last = headers;
       packet.base = event;
@@ -143,8 +138,8 @@ export class TraceFold {
     const isReply = isIn(TraceChain.replies);
     const marked = isReply || isIn(TraceChain.traced);
     if (known !== undefined && !marked) return known;
-    const headers = readHeaders(event.network, event.transport);
-    if (headers === undefined || event.transport === undefined) return known;
+    const headers = readHeaders(event);
+    if (headers === undefined) return known;
     const looped = this.#looped(event, headers);
     if (looped !== undefined) return looped;
     if (!marked) return this.#bridged(event);
@@ -155,7 +150,7 @@ export class TraceFold {
       at: now,
       original: headers,
       last: headers,
-      facts: readFacts(headers, event.network, event.transport),
+      facts: readFacts(headers, event),
       isReply,
       iif: event.iif,
       oif: undefined,
@@ -186,10 +181,9 @@ export class TraceFold {
    * bridge's port at prerouting, and from the bridge itself at later hooks, so it changes.
    */
   #bridged(event: TraceEvent): OpenPacket | undefined {
-    const { id, iif, network, transport } = event;
-    if (iif === undefined || network === undefined) return undefined;
-    const headers = readHeaders(network, transport);
-    if (headers === undefined) return undefined;
+    const { id, iif } = event;
+    const headers = readHeaders(event);
+    if (iif === undefined || headers === undefined) return undefined;
     const identity = readIdentity(headers, event);
     return this.#moved(id, (packet) => packet.iif === iif && packet.identity === identity);
   }
@@ -220,7 +214,6 @@ export class TraceFold {
     const packet = this.#open.get(id);
     if (packet === undefined) return;
     this.#open.delete(id);
-    const { seenAt: _, queued: _queued, looping: _looping, identity: _identity, ...folded } = packet;
-    this.#options.onPacket({ ...folded, end });
+    this.#options.onPacket({ ...packet, end });
   }
 }

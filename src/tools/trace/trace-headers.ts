@@ -20,26 +20,34 @@ export interface TraceHeaders extends TraceTuple {
 /** Offsets in the IP header: protocol (for IPv6: next header), source, destination (RFC 791, RFC 8200). */
 const LAYOUT = { ip: { protocol: 9, source: 12, length: 4 }, ip6: { protocol: 6, source: 8, length: 16 } } as const;
 
-/**
- * Returns undefined if the headers are truncated or the protocol is not one of services. An IPv6 packet with extension
- * headers counts as such.
- */
-export function readHeaders(network: Uint8Array, transport: Uint8Array | undefined): TraceHeaders | undefined {
-  const version = (network[0] ?? 0) >>> 4;
-  const family = version === 4 ? "ip" : version === 6 ? "ip6" : undefined;
-  if (family === undefined || transport === undefined || transport.length < 4) return undefined;
-  const { protocol: at, source, length } = LAYOUT[family];
-  const protocol = TRANSPORTS.find((name) => IpProto[name] === network[at]);
-  if (protocol === undefined || network.length < source + 2 * length) return undefined;
+/** The headers as the kernel reports them. */
+type Headers = Pick<TraceEvent, "network" | "transport">;
+
+export interface IpHeader {
+  readonly family: IpFamily;
+  readonly protocol: number;
+  readonly source: string;
+  readonly destination: string;
+}
+
+/** Returns undefined if the header is truncated, or there is none. An IPv6 packet with extension headers has the protocol of the first. */
+export function readIpHeader({ network = new Uint8Array() }: Headers): IpHeader | undefined {
+  const family = ({ 4: "ip", 6: "ip6" } as const)[network[0] >>> 4];
+  if (family === undefined) return undefined;
+  const { protocol, source: at, length } = LAYOUT[family];
+  if (network.length < at + 2 * length) return undefined;
+  const [source, destination] = [at, at + length].map((from) => formatAddress(network.subarray(from, from + length)));
+  return { family, protocol: network[protocol], source, destination };
+}
+
+/** Returns undefined if the headers are truncated, or the protocol is not one of services. */
+export function readHeaders(headers: Headers): TraceHeaders | undefined {
+  const ip = readIpHeader(headers);
+  const { transport } = headers;
+  const protocol = TRANSPORTS.find((name) => IpProto[name] === ip?.protocol);
+  if (ip === undefined || protocol === undefined || transport === undefined || transport.length < 4) return undefined;
   const ports = new DataView(transport.buffer, transport.byteOffset);
-  return {
-    family,
-    protocol,
-    source: formatAddress(network.subarray(source, source + length)),
-    sourcePort: ports.getUint16(0),
-    destination: formatAddress(network.subarray(source + length, source + 2 * length)),
-    destinationPort: ports.getUint16(2),
-  };
+  return { ...ip, protocol, sourcePort: ports.getUint16(0), destinationPort: ports.getUint16(2) };
 }
 
 /**
@@ -49,10 +57,9 @@ export function readHeaders(network: Uint8Array, transport: Uint8Array | undefin
  */
 export function readIdentity(
   { family, protocol, source, sourcePort }: TraceHeaders,
-  { network, transport }: Pick<TraceEvent, "network" | "transport">,
+  { network = new Uint8Array(), transport = new Uint8Array() }: Headers,
 ): string {
-  const ip = network?.subarray(4, 6) ?? [];
-  const inner = transport?.subarray(4, protocol === "udp" ? 6 : 8) ?? [];
+  const [ip, inner] = [network.subarray(4, 6), transport.subarray(4, protocol === "udp" ? 6 : 8)];
   return [family, protocol, source, sourcePort, ...ip, ...inner].join(" ");
 }
 
@@ -81,8 +88,10 @@ const FRAGMENT_BITS = [
 ] as const;
 const IPV6_HEADER = 40;
 
-/** @param network complete, as `readHeaders` requires it. */
-export function readFacts({ family, protocol }: TraceHeaders, network: Uint8Array, transport: Uint8Array): PacketFacts {
+export function readFacts(
+  { family, protocol }: TraceHeaders,
+  { network = new Uint8Array(), transport = new Uint8Array() }: Headers,
+): PacketFacts {
   const ip = new DataView(network.buffer, network.byteOffset);
   const isIPv6 = family === "ip6";
   const length = isIPv6 ? IPV6_HEADER + ip.getUint16(4) : ip.getUint16(2);
@@ -109,4 +118,9 @@ export function sameTuple(a: TraceTuple, b: TraceTuple): boolean {
     a.destination === b.destination &&
     a.destinationPort === b.destinationPort
   );
+}
+
+/** The tuple of the packets in the other direction. */
+export function reversed({ source, sourcePort, destination, destinationPort }: TraceTuple): TraceTuple {
+  return { source: destination, sourcePort: destinationPort, destination: source, destinationPort: sourcePort };
 }

@@ -1,5 +1,5 @@
 /** Parses the arguments of `trace` into a filter. Pure. */
-import { vipsOf } from "../../model/service-address.js";
+import { addressesOf, NODE_PORT } from "../../model/service-address.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { familyOf, parseAddress, parseCIDR } from "../../base/ip.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
@@ -80,33 +80,17 @@ export function filterOf(
   const families = source === undefined ? IP_FAMILIES : [familyOf(source)];
   if ("service" in to) {
     const selectors = services
-      .filter(
-        ({ family, protocol }) =>
-          families.includes(family) && protocols.some((each) => each === protocol.toLowerCase()),
-      )
-      .flatMap(selectorsOf);
+      .flatMap((service) => [...addressesOf(service.family, service)])
+      .map(({ family, protocol, address, port }): TraceSelector => {
+        const destination = address === NODE_PORT ? "node" : address;
+        return { family, protocols: [protocol.toLowerCase() as Transport], destination, port };
+      })
+      .filter(({ family, protocols: [own] }) => families.includes(family) && protocols.includes(own));
     if (selectors.length === 0)
       throw new RequestError(`${to.service} has no port of this protocol and address family, or no address`);
     return { selectors, allPackets, source };
   }
-  const { destination, port } = to;
-  const ports = port === undefined ? [] : [port];
-  const any = destination === "any";
-  const selectors = (any ? families : [familyOf(destination)]).map((family): TraceSelector => ({
-    family,
-    protocols,
-    destinations: any ? "any" : [destination],
-    ports,
-  }));
+  const any = to.destination === "any";
+  const selectors = (any ? families : [familyOf(to.destination)]).map((family) => ({ family, protocols, ...to }));
   return { selectors, allPackets, source };
-}
-
-function selectorsOf(service: ServicePortStatus): TraceSelector[] {
-  const { family, port, nodePort } = service;
-  const protocols = TRANSPORTS.filter((each) => each === service.protocol.toLowerCase());
-  const destinations = vipsOf(service);
-  return [
-    ...(destinations.length === 0 ? [] : [{ family, protocols, destinations, ports: [port] }]),
-    ...(nodePort === 0 ? [] : [{ family, protocols, destinations: "node", ports: [nodePort] } as const]),
-  ];
 }

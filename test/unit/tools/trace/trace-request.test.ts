@@ -76,15 +76,16 @@ describe("a service", () => {
 
   test("means all its addresses with their ports, and its node ports at addresses of the node", () => {
     expect(selectors("default/web")).toEqual([
-      { family: "ip", protocols: ["tcp"], destinations: ["10.96.0.80", "203.0.113.80"], ports: [80] },
-      { family: "ip", protocols: ["tcp"], destinations: "node", ports: [30080] },
-      { family: "ip", protocols: ["udp"], destinations: ["10.96.0.80"], ports: [443] },
-      { family: "ip6", protocols: ["tcp"], destinations: ["fd00::80"], ports: [80] },
+      { family: "ip", protocols: ["tcp"], destination: "10.96.0.80", port: 80 },
+      { family: "ip", protocols: ["tcp"], destination: "203.0.113.80", port: 80 },
+      { family: "ip", protocols: ["tcp"], destination: "node", port: 30080 },
+      { family: "ip", protocols: ["udp"], destination: "10.96.0.80", port: 443 },
+      { family: "ip6", protocols: ["tcp"], destination: "fd00::80", port: 80 },
     ]);
   });
 
   test("may be limited to one protocol, or one family through the source", () => {
-    const udp = [{ family: "ip", protocols: ["udp"], destinations: ["10.96.0.80"], ports: [443] }];
+    const udp = [{ family: "ip", protocols: ["udp"], destination: "10.96.0.80", port: 443 }];
     expect(selectors("udp default/web")).toEqual(udp);
     expect(selectors("2001:db8::1 default/web")).toMatchObject([{ family: "ip6" }]);
   });
