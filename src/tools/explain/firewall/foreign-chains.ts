@@ -1,10 +1,17 @@
 /** Other programs' base chains, with what their rules do besides deciding over packets. */
 import { FLOWTABLE_REF } from "../../../flowtable/operations.js";
-import { TableFlag } from "../../../netlink/constants.js";
-import type { BaseChain, Kernel, RuleInfo, TableRef } from "../../../netlink/kernel.js";
+import { TableFlag, VERDICT_REGISTER } from "../../../netlink/constants.js";
+import type { BaseChain, Expr, RuleInfo, TableRef } from "../../../netlink/kernel.js";
 import type { IpFamily } from "../../../base/ip.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../../ruleset/names.js";
-import { markBitsSet } from "./mark-bits.js";
+import { branchOf } from "../machine/branch.js";
+import { evaluate } from "../machine/expressions.js";
+import type { World } from "../machine/machine-world.js";
+import { PacketState } from "../machine/packet-state.js";
+import { RuleContext } from "../machine/rule-context.js";
+import { wordOf } from "../machine/bits.js";
+import { worldOf } from "../world/node-world.js";
+import { type RoutedKernel, Routing } from "../world/routing.js";
 
 /** A base chain of another program, with the chains that its rules lead to. */
 export interface ForeignChain {
@@ -28,18 +35,19 @@ const MOST_CHAINS = 500;
 
 /** @param isMet whether packets meet a rule. By default, they meet all. Rejects with KernelError. */
 export async function readForeignChains(
-  kernel: Kernel,
+  kernel: RoutedKernel,
   families: readonly IpFamily[],
   isMet: (rule: RuleInfo) => boolean = () => true,
 ): Promise<ForeignChain[]> {
   const found: ForeignChain[] = [];
+  const world = worldOf(kernel, "ip", new Routing(kernel), () => false);
   for (const { family, table, flags } of await kernel.tables()) {
     const concerned = family === "inet" || ((family === "ip" || family === "ip6") && families.includes(family));
     if (!concerned || OWN_TABLES.includes(table) || (flags & TableFlag.dormant) !== 0) continue;
     const ref = { family, table };
     const read = async (chain: string): Promise<RuleInfo[]> => (await kernel.rules(ref, chain)).filter(isMet);
     for (const { chain, base } of await kernel.chains(ref)) {
-      if (base !== undefined) found.push({ ref, chain, base, ...(await walk(chain, read)) });
+      if (base !== undefined) found.push({ ref, chain, base, ...(await walk(chain, read, world)) });
     }
   }
   return found;
@@ -49,6 +57,7 @@ export async function readForeignChains(
 async function walk(
   chain: string,
   read: (chain: string) => Promise<readonly RuleInfo[]>,
+  world: World,
 ): Promise<Pick<ForeignChain, "rules" | "offload" | "leadsTo" | "markBits">> {
   let rules = 0;
   const offload = new Set<string>();
@@ -57,16 +66,31 @@ async function walk(
   // Iterating a Set also visits elements added meanwhile.
   for (const one of seen) {
     if (seen.size > MOST_CHAINS) break;
-    for (const { exprs } of await read(one)) {
+    for (const rule of await read(one)) {
       rules++;
-      for (const expr of exprs) {
+      for (const expr of rule.exprs) {
         if (expr.type === "flow_offload") offload.add(one);
         if (expr.type === "immediate" && "verdict" in expr.data && "chain" in expr.data) seen.add(expr.data.chain);
       }
-      const bits = markBitsSet(exprs);
+      const bits = await markBitsSet(rule, world);
       if (bits !== 0) markBits.set(one, (markBits.get(one) ?? 0) | bits);
     }
   }
   seen.delete(chain);
   return { rules, offload: [...offload], leadsTo: [...seen], markBits };
+}
+
+/** Expressions whose results are in the rule itself. */
+const OWN_VALUES: readonly Expr["type"][] = ["immediate", "meta", "bitwise", "opaque"];
+
+/** Returns the bits that a rule sets or flips in a mark that is 0. A value that is not in the rule, such as a stored mark, counts as none. */
+export async function markBitsSet(rule: RuleInfo, world: World): Promise<number> {
+  const { family, table, chain } = rule;
+  const begin = branchOf(new PacketState({ family: "ip", protocol: "tcp" }));
+  const run = new RuleContext(world, { hook: "", ref: { family, table }, chain, rule }, begin);
+  for (const expr of rule.exprs) {
+    if (OWN_VALUES.includes(expr.type)) await evaluate(expr, run);
+    else if ("dreg" in expr && expr.dreg !== VERDICT_REGISTER) run.writeUnknown(expr.dreg);
+  }
+  return wordOf(run.state.mark)[0];
 }

@@ -209,15 +209,14 @@ function hash({ sreg, dreg, len = 0, modulus, seed, offset = 0 }: Of<"hash">, ru
 async function lookup({ set: name, sreg, dreg, flags = 0 }: Of<"lookup">, rule: RuleContext): Promise<Done> {
   const { place, world } = rule;
   const set = await world.rules.set(place.ref, name);
-  if (set === undefined) return rule.writeUnknown(dreg);
-  const key = rule.read(sreg, set.keyLen);
-  const { found, none } = (await world.rules.elements(place.ref, set)).find(key);
-  if (rule.state.changedSets.has(setId(name, rule)) || found === undefined)
-    return dreg === VERDICT_REGISTER ? "unknown" : rule.writeUnknown(dreg, set.dataLen);
+  const key = rule.read(sreg, set?.keyLen ?? 0);
+  const { found, none } = (set && (await world.rules.elements(place.ref, set)).find(key)) ?? {};
+  if (set === undefined || found === undefined || rule.state.changedSets.has(setId(name, rule)))
+    return dreg === VERDICT_REGISTER ? "unknown" : rule.writeUnknown(dreg, set?.dataLen);
   const isMiss = found.length === 0;
   // An element may count or limit, and so match only some packets.
   const guarded = !isMiss && !rule.isOurs && isGuarded(set);
-  const hit: Ternary = isMiss ? false : none || guarded ? undefined : true;
+  const hit: Ternary = isMiss ? false : none === true || guarded ? undefined : true;
   if ((flags & LookupFlag.invert) !== 0) return judged(not(hit));
   if (isMiss) return "break";
   // Anonymous sets are part of their rule and are not reported.

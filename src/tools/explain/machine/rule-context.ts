@@ -133,9 +133,9 @@ export class RuleContext {
   }
 
   /** Writes an unknown value; the rule may end. If the target register is unknown, all registers become unknown. */
-  writeUnknown(register?: number, length = REGISTERS): Done {
-    if (register === undefined) this.#registers = unknownBits(REGISTERS);
-    else this.write(register, unknownBits(Math.min(length, REGISTERS)));
+  writeUnknown(register = 1, length = REGISTERS): Done {
+    const at = offsetOf(register);
+    this.#registers = withPart(this.#registers, at, unknownBits(Math.min(length, REGISTERS - at)));
     return "maybe";
   }
 

@@ -1,8 +1,11 @@
 /** Bits of the packet mark that a rule sets. Each rule is given as nft prints it. */
 import { describe, expect, test } from "vitest";
 
-import { markBitsSet } from "../../../../src/tools/explain/firewall/mark-bits.js";
+import { markBitsSet } from "../../../../src/tools/explain/firewall/foreign-chains.js";
 import { settingProblems } from "../../../../src/tools/explain/firewall/masquerade-bit.js";
+import { worldOf } from "../../../../src/tools/explain/world/node-world.js";
+import { Routing } from "../../../../src/tools/explain/world/routing.js";
+import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import { CmpOp, Hook, MetaKey } from "../../../../src/netlink/constants.js";
 import type { Expr } from "../../../../src/netlink/kernel.js";
 import { packNumber } from "../../../../src/ruleset/key-packer.js";
@@ -49,11 +52,24 @@ test.each<readonly [string, readonly Expr[], number]>([
   ["mark set ct mark", [CONNTRACK_MARK, store], 0],
   ["ct mark set mark | 0x4000", [load, masked(0xffffbfff, 0x4000), { type: "ct", key: 3, sreg: REG }], 0],
   ["another field in the register", [load, value(0x4000), { type: "meta", key: MetaKey.iif, dreg: REG }, store], 0],
+  [
+    "mark set ip protocol map @marks",
+    [value(0x4000), { type: "lookup", set: "marks", sreg: REG, dreg: REG }, store],
+    0,
+  ],
+  [
+    "mark set 0x4000 ip protocol vmap @verdicts",
+    [value(0x4000), store, { type: "lookup", set: "verdicts", sreg: REG, dreg: 0 }],
+    0x4000,
+  ],
   ["iptables' MARK", [target("MARK", 2, 0x4000, 0x4000)], 0x4000],
   ["an older MARK, whose layout is unknown", [target("MARK", 1, 0x4000, 0x4000)], 0],
   ["iptables' CONNMARK", [target("CONNMARK", 1, 0x4000, 0x4000, 0x4000)], 0],
-])("%s", (_, exprs, bits) => {
-  expect(markBitsSet(exprs)).toBe(bits);
+])("%s", async (_, exprs, bits) => {
+  const kernel = new FakeKernel();
+  const world = worldOf(kernel, "ip", new Routing(kernel), () => false);
+  const rule = { family: "ip", table: "cni", chain: "c", handle: 1n, exprs } as const;
+  expect(await markBitsSet(rule, world)).toBe(bits);
 });
 
 describe("rules that set the masquerade bit are a problem", () => {
