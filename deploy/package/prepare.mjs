@@ -7,7 +7,7 @@
  * - `node deploy/package/prepare.mjs --after` packs the platforms, and the library with all of them in one file. Then it
  *   restores the checkout's own package.json.
  *
- * The checkout's package.json is for the program. The library's users do not need its client-node, zod and pinned Node.
+ * The checkout's package.json is for the program. The library's users do not need its client-node and pinned Node.
  * dist/.npmignore excludes everything that the entry points do not import.
  */
 import { spawnSync } from "node:child_process";

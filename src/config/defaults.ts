@@ -110,7 +110,7 @@ function nodePortAddressesOf(input: ConfigInput): readonly string[] {
 }
 
 function listedNodePortAddresses({ nodePortAddresses = [] }: ConfigInput): readonly string[] {
-  return nodePortAddresses.length > 0 ? nodePortAddresses : ["primary"];
+  return nodePortAddresses.length > 0 ? [...new Set(nodePortAddresses)] : ["primary"];
 }
 
 /**

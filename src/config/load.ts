@@ -1,16 +1,16 @@
 /** Loads the configuration from a file, from flags, or from defaults alone: parsed, checked, completed, frozen. */
 import { readFile } from "node:fs/promises";
-import type { z } from "zod";
 import { parseCIDR } from "../base/ip.js";
 import { isFields, reasonOf } from "../base/unknown.js";
 import { type Effective, type Off, SECTIONS, SYNC_PERIOD_MS, withDefaults, writtenFor } from "./defaults.js";
 import { type ConfigDocument, formatEndpoint, toDocument } from "./document.js";
+import { type Findings, Invalid } from "./fields.js";
 import { ALLOW_SERVICE_EXTERNAL_IPS, type FieldNames, LOCALHOST_NODE_PORTS, notesOf, warningsOf } from "./notes.js";
 import { parseText } from "./parse.js";
 import { API_VERSION, type ConfigInput, configSchema, KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem, type ProxyConfig } from "./proxy-config.js";
 import { unknownFields } from "./unknown-fields.js";
-import { duration, parseClusterCIDR } from "./values.js";
+import { parseClusterCIDR } from "./values.js";
 
 export interface LoadedConfig {
   readonly config: ProxyConfig;
@@ -78,20 +78,21 @@ interface Origin {
 }
 
 function complete(value: unknown, { file, overrides, repeated, name }: Origin): LoadedConfig {
-  const parsed = configSchema.safeParse(value);
-  const problems = parsed.success ? [] : parsed.error.issues.map((issue) => toProblem(issue, value));
-  problems.push(...crossChecks(value));
+  const findings: Findings = { problems: [], unknown: [] };
+  const input = configSchema.read(value, "", findings);
+  const { problems } = findings;
+  problems.push(...crossChecks(input ?? {}, new Set(problems.map(({ path }) => path))));
   // Further remarks about another kind of object would not help.
   const ofOurKind = !problems.some(({ path }) => path === "kind");
-  const slips = ofOurKind ? [...repeated, ...unknownFields(value)] : [];
-  if (!parsed.success || problems.length > 0) throw new ConfigError(file, [...problems, ...slips]);
-  const effective = withDefaults(parsed.data, overrides.off);
+  const slips = ofOurKind ? [...repeated, ...unknownFields(findings.unknown)] : [];
+  if (input === undefined || problems.length > 0) throw new ConfigError(file, [...problems, ...slips]);
+  const effective = withDefaults(input, overrides.off);
   return {
     config: toConfig(effective, overrides.master ?? ""),
     document: toDocument(effective),
-    warnings: [...slips.map(({ path, message }) => `${path} ${message}`), ...warningsOf(parsed.data, effective, name)],
-    notes: notesOf(parsed.data, effective, name),
-    input: parsed.data,
+    warnings: [...slips.map(({ path, message }) => `${path} ${message}`), ...warningsOf(input, effective, name)],
+    notes: notesOf(input, effective, name),
+    input,
     text: undefined,
   };
 }
@@ -104,59 +105,37 @@ function merged(base: unknown, over: unknown): unknown {
   return Object.fromEntries([...keys].map((key) => [key, merged(base[key], over[key])]));
 }
 
-function toProblem(issue: z.core.$ZodIssue, value: unknown): ConfigProblem {
-  const path = issue.path.map((key) => (typeof key === "number" ? `[${key}]` : `.${String(key)}`)).join("");
-  const message = issue.path.length === 0 ? `is not a ${KIND}` : issue.message;
-  const known = path.replace(/^\./, "");
-  if (fieldAt(value, issue.path) === undefined && issue.path.length > 0) {
-    return { path: known, message: `is missing: it ${message}` };
-  }
-  return { path: known, message };
-}
-
-function fieldAt(value: unknown, path: readonly PropertyKey[]): unknown {
-  return path.reduce<unknown>(
-    (at, key) => (typeof at === "object" && at !== null ? Reflect.get(at, key) : undefined),
-    value,
-  );
-}
-
-/** Checks that involve several fields. They read the parsed text, so that their errors are reported along with all others. */
-function crossChecks(value: unknown): ConfigProblem[] {
+/** Checks that involve several fields. @param invalid fields with problems of their own; `input` does not have them. */
+function crossChecks(input: ConfigInput, invalid: ReadonlySet<string>): ConfigProblem[] {
   const problems: ConfigProblem[] = [];
-  const mode = fieldAt(value, ["detectLocalMode"]) || "ClusterCIDR";
+  const mode = invalid.has("detectLocalMode") ? undefined : input.detectLocalMode || "ClusterCIDR";
   for (const [wants, field] of [
     ["BridgeInterface", "bridgeInterface"],
     ["InterfaceNamePrefix", "interfaceNamePrefix"],
   ] as const) {
-    if (mode === wants && (fieldAt(value, ["detectLocal", field]) ?? "") === "") {
-      problems.push({ path: `detectLocal.${field}`, message: `must be set in mode ${wants}` });
+    const path = `detectLocal.${field}`;
+    if (mode === wants && !input.detectLocal?.[field] && !invalid.has(path)) {
+      problems.push({ path, message: `must be set in mode ${wants}` });
     }
   }
-  const pods = fieldAt(value, ["clusterCIDR"]);
-  if (mode === "ClusterCIDR" && typeof pods === "string") {
-    const parsed = parseClusterCIDR(pods);
-    if ("problem" in parsed) problems.push({ path: "clusterCIDR", message: parsed.problem });
+  const pods = parseClusterCIDR(input.clusterCIDR ?? "");
+  if (mode === "ClusterCIDR" && pods instanceof Invalid) {
+    problems.push({ path: "clusterCIDR", message: pods.message });
   }
-  problems.push(...periodProblems(value));
-  return problems;
+  return [...problems, ...periodProblems(input)];
 }
 
 /** Checks the periods that are used. kube-proxy checks those of another mode's section only in that mode. */
-function periodProblems(value: unknown): ConfigProblem[] {
-  const mode = configSchema.shape.mode.safeParse(fieldAt(value, ["mode"])).data;
+function periodProblems(input: ConfigInput): ConfigProblem[] {
   const used = (field: "syncPeriod" | "minSyncPeriod", initial: number) => {
-    for (const section of SECTIONS[writtenFor({ mode })].periods) {
-      const ms = duration.safeParse(fieldAt(value, [section, field])).data;
-      if (ms) return { path: `${section}.${field}`, ms, checked: section === "nftables" };
-    }
-    return { path: `nftables.${field}`, ms: initial, checked: true };
+    const { periods } = SECTIONS[writtenFor(input)];
+    const section = periods.find((name) => input[name]?.[field]) ?? "nftables";
+    return { path: `${section}.${field}`, ms: input[section]?.[field] || initial };
   };
   const [minimum, period] = [used("minSyncPeriod", 0), used("syncPeriod", SYNC_PERIOD_MS)];
-  const negative = [minimum, period].filter(({ ms, checked }) => ms < 0 && !checked);
+  const negative = [minimum, period].filter(({ ms }) => ms < 0);
   if (negative.length > 0) return negative.map(({ path }) => ({ path, message: "must not be negative" }));
-  if (period.ms < 0 || minimum.ms <= period.ms) return [];
-  return [{ path: minimum.path, message: `must not be longer than ${period.path}` }];
+  return minimum.ms <= period.ms ? [] : [{ path: minimum.path, message: `must not be longer than ${period.path}` }];
 }
 
 function toConfig(effective: Effective, master: string): ProxyConfig {
@@ -174,7 +153,7 @@ function toConfig(effective: Effective, master: string): ProxyConfig {
     metricsBindAddress: formatEndpoint(metrics),
     bindAddressHardFail: effective.bindAddressHardFail,
     enableProfiling: effective.enableProfiling,
-    clusterCIDRs: "problem" in pods ? [] : pods.cidrs,
+    clusterCIDRs: pods instanceof Invalid ? [] : pods,
     detectLocalMode: effective.detectLocalMode,
     detectLocal: effective.detectLocal,
     nodePortAddresses: effective.nodePortAddresses,

@@ -1,6 +1,7 @@
 /** Remarks on a valid configuration: settings without effect, and settings that mean something else to kube-proxy. */
 import { closest } from "../base/closest.js";
 import { type Effective, takesLocalhostOver, writtenFor } from "./defaults.js";
+import { Invalid } from "./fields.js";
 import { asksForLocalhost } from "./node-port-addresses.js";
 import type { ConfigInput } from "./schema.js";
 import { parseClusterCIDR } from "./values.js";
@@ -68,8 +69,8 @@ export function warningsOf(input: ConfigInput, effective: Effective, name: Field
     warnings.push(
       `${name("detectLocalMode")} is ClusterCIDR and ${name("clusterCIDR")} is empty, so traffic from this node's pods cannot be distinguished from other traffic`,
     );
-  } else if (detectLocalMode !== "ClusterCIDR" && "problem" in pods) {
-    warnings.push(`${name("clusterCIDR")}: ${pods.problem}; mode ${detectLocalMode} does not use it`);
+  } else if (detectLocalMode !== "ClusterCIDR" && pods instanceof Invalid) {
+    warnings.push(`${name("clusterCIDR")}: ${pods.message}; mode ${detectLocalMode} does not use it`);
   }
   return warnings;
 }

@@ -7,7 +7,17 @@ import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { parse } from "yaml";
-import { z } from "zod";
+import {
+  list,
+  oneOf,
+  optional,
+  record,
+  type Shape,
+  text,
+  value,
+  type ValueOf,
+  variants,
+} from "../../src/base/shape.js";
 
 export interface KubeObject {
   readonly apiVersion: string;
@@ -17,23 +27,26 @@ export interface KubeObject {
 
 type Fields = Readonly<Record<string, unknown>>;
 
-const kustomizationSchema = z.strictObject({
-  apiVersion: z.literal("kustomize.config.k8s.io/v1beta1"),
-  kind: z.literal("Kustomization"),
-  namespace: z.string().optional(),
-  resources: z.array(z.string()),
-  images: z.array(z.strictObject({ name: z.string(), newName: z.string(), newTag: z.string() })).default([]),
-  patches: z
-    .array(z.strictObject({ target: z.strictObject({ kind: z.string(), name: z.string() }), patch: z.string() }))
-    .default([]),
+const string = text("text", () => true);
+
+const KUSTOMIZATION = record({
+  apiVersion: oneOf("kustomize.config.k8s.io/v1beta1"),
+  kind: oneOf("Kustomization"),
+  namespace: optional(string),
+  resources: list(string),
+  images: optional(list(record({ name: string, newName: string, newTag: string }))),
+  patches: optional(list(record({ target: record({ kind: string, name: string }), patch: string }))),
 });
 
-const operationsSchema = z.array(
-  z.discriminatedUnion("op", [
-    z.strictObject({ op: z.enum(["test", "replace"]), path: z.string(), value: z.json() }),
-    z.strictObject({ op: z.literal("remove"), path: z.string() }),
-  ]),
-);
+const written = { path: string, value: value<unknown>("a value", (given) => given !== undefined) };
+const OPERATIONS = list(variants("op", { test: written, replace: written, remove: { path: string } }));
+
+/** Returns the value, if it has the shape. */
+function checked<T>(shape: Shape<T>, place: string, given: unknown): T {
+  const problem = shape.find(place, given);
+  if (problem !== undefined) throw new Error(`${problem.path}: expected ${problem.expected}`);
+  return given as T;
+}
 
 /** Kinds without a namespace, of those in deploy/. */
 const CLUSTER_WIDE = new Set(["ClusterRoleBinding"]);
@@ -41,7 +54,8 @@ const CLUSTER_WIDE = new Set(["ClusterRoleBinding"]);
 /** Returns the objects that `kubectl apply -k` sends. Throws if a file is missing, or if a patch does not fit. */
 export function kustomize(directory: string): readonly KubeObject[] {
   const file = join(directory, "kustomization.yaml");
-  const { resources, patches, images, namespace } = kustomizationSchema.parse(parse(readFileSync(file, "utf8")));
+  const kustomization = checked(KUSTOMIZATION, file, parse(readFileSync(file, "utf8")));
+  const { resources, patches = [], images = [], namespace } = kustomization;
   let objects = resources.flatMap((name): readonly KubeObject[] => {
     const path = join(directory, name);
     return statSync(path).isDirectory() ? kustomize(path) : [parse(readFileSync(path, "utf8")) as KubeObject];
@@ -58,7 +72,7 @@ export function kustomize(directory: string): readonly KubeObject[] {
  * Applies a strategic merge patch, or a list of JSON patch operations. Returns undefined if the patch deletes the object.
  */
 export function patched<T extends KubeObject>(object: T, patch: unknown): T | undefined {
-  const changed = Array.isArray(patch) ? operated(object, operationsSchema.parse(patch)) : merged(object, patch);
+  const changed = Array.isArray(patch) ? operated(object, checked(OPERATIONS, "patch", patch)) : merged(object, patch);
   return changed as T | undefined;
 }
 
@@ -93,7 +107,7 @@ function mergedLists(list: readonly Fields[], patches: readonly Fields[], key: s
 }
 
 /** RFC 6902. */
-function operated(object: unknown, operations: z.infer<typeof operationsSchema>): unknown {
+function operated(object: unknown, operations: ValueOf<typeof OPERATIONS>): unknown {
   const copy = structuredClone(object);
   for (const operation of operations) {
     const names = operation.path.split("/").slice(1);
@@ -109,7 +123,7 @@ function operated(object: unknown, operations: z.infer<typeof operationsSchema>)
   return copy;
 }
 
-type Images = z.infer<typeof kustomizationSchema>["images"];
+type Images = NonNullable<ValueOf<typeof KUSTOMIZATION>["images"]>;
 
 function withImages(object: KubeObject, images: Images): KubeObject {
   const replaced = (_: string, value: unknown): unknown => {

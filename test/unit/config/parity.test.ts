@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { z } from "zod";
 import { IP_FAMILIES } from "../../../src/base/ip-families.js";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/flags/kube-proxy-flags.js";
+import type { Field } from "../../../src/config/fields.js";
 import { configSchema } from "../../../src/config/schema.js";
 import { registerLocalhostMetrics } from "../../../src/observe/localhost-metrics.js";
 import { Metrics } from "../../../src/observe/metrics.js";
@@ -14,15 +14,11 @@ const flags = PARITY.flatMap((row) => row.flags ?? []);
 const fields = PARITY.flatMap((row) => row.fields ?? []);
 
 /** Returns the paths of fields that hold values. A list of objects counts, and so do the fields of its objects. */
-function pathsOf(schema: z.ZodObject, prefix = ""): string[] {
-  return Object.entries(schema.shape).flatMap(([key, field]) => {
-    const type: unknown = field instanceof z.ZodOptional ? field.unwrap() : field;
-    const path = prefix + key;
-    if (type instanceof z.ZodObject) return pathsOf(type, `${path}.`);
-    if (type instanceof z.ZodArray && type.element instanceof z.ZodObject) {
-      return [path, ...pathsOf(type.element, `${path}.`)];
-    }
-    return [path];
+function pathsOf({ section = {} }: Field<unknown>, prefix = ""): string[] {
+  return Object.entries(section).flatMap(([name, field]) => {
+    const path = prefix + name;
+    if (field.section !== undefined) return pathsOf(field, `${path}.`);
+    return [path, ...(field.item === undefined ? [] : pathsOf(field.item, `${path}.`))];
   });
 }
 
