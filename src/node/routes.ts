@@ -1,8 +1,8 @@
 /** Routes of this network namespace as /proc shows them: the main table for IPv4, every table for IPv6. */
-import { open, readFile } from "node:fs/promises";
+import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { LITTLE_ENDIAN } from "../base/byte-order.js";
-import { addressBytes, familyOf, formatAddress, parseCIDR, type Prefix } from "../base/ip.js";
+import { formatAddress, parseCIDR, type Prefix } from "../base/ip.js";
 
 /** linux/route.h, linux/ipv6_route.h */
 const RTF_UP = 0x1;
@@ -17,26 +17,6 @@ interface Route {
   readonly prefixLength: number;
   readonly interfaceName: string;
   readonly flags: number;
-}
-
-/**
- * Name of the outgoing interface for an address. "none": no route; "unknown": routes cannot be read. Rules that name other
- * tables (ip rule) are ignored.
- */
-export async function routeTo(address: string): Promise<{ readonly interfaceName: string } | "none" | "unknown"> {
-  const bytes = addressBytes(address);
-  const file = familyOf(address) === "ip" ? "/proc/net/route" : "/proc/net/ipv6_route";
-  try {
-    const routes = (await readFile(file, "latin1")).split("\n").flatMap(file.endsWith("/route") ? ipv4 : ipv6);
-    const fitting = routes.filter((route) => bytes !== undefined && covers(route, bytes));
-    const best = fitting.reduce<Route | undefined>(
-      (so, route) => (so === undefined || route.prefixLength > so.prefixLength ? route : so),
-      undefined,
-    );
-    return best === undefined || (best.flags & RTF_REJECT) !== 0 ? "none" : { interfaceName: best.interfaceName };
-  } catch {
-    return "unknown";
-  }
 }
 
 export interface RouteNetwork {
@@ -105,12 +85,4 @@ function ipv6(line: string): Route[] {
 
 function up(route: Route): Route[] {
   return (route.flags & RTF_UP) === 0 ? [] : [route];
-}
-
-function covers({ network, prefixLength }: Route, address: Uint8Array): boolean {
-  for (let at = 0, left = prefixLength; left > 0; at++, left -= 8) {
-    const mask = left >= 8 ? 0xff : (0xff << (8 - left)) & 0xff;
-    if (((network[at] ?? 0) & mask) !== ((address[at] ?? 0) & mask)) return false;
-  }
-  return true;
 }

@@ -3,7 +3,7 @@
  */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { counted } from "../base/counted.js";
+import { counted, someOf } from "../base/counted.js";
 import { checkFirewalls, type ClearingRule, type ServicesObstacle } from "./explain/firewall/firewall-check.js";
 import type { EndedBy } from "./explain/machine/hooks.js";
 import { readForeignChains } from "./explain/firewall/foreign-chains.js";
@@ -174,11 +174,6 @@ function few(problems: readonly FirewallProblem[], [one, many]: readonly [string
   return [...told, { check: "firewalls", what, remedy: "run `nft list ruleset` to see them" }];
 }
 
-function named(names: readonly string[]): string {
-  const more = names.length - NAMED;
-  return names.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
-}
-
 /** The named services, without the address. */
 function concernsOf(services: readonly string[]): ConcernedService[] {
   return services.slice(0, NAMED).map((text) => ({ service: text.replace(/ .*/, "") }));
@@ -191,7 +186,7 @@ function chainText({ ref, chain, hook }: EndedBy): string {
 
 function clearingProblem(found: ClearingRule, bit: number): FirewallProblem {
   const { rule = "", services } = found;
-  const packets = `packets to ${named(services)}`;
+  const packets = `packets to ${someOf(services, NAMED)}`;
   const then = `nft-proxier does not masquerade ${packets} that they match, so answers of endpoints on other nodes bypass this node, and the clients get no connection`;
   const what = `rules of ${chainText(found)} overwrite ${bitText(bit)}, such as ${rule}: ${then}`;
   const remedy = `change that rule, or ${ANOTHER_BIT}`;
@@ -204,9 +199,10 @@ function firewallProblem(found: ServicesObstacle): FirewallProblem {
   const whose = direction === "original" ? "packets to" : "replies of";
   const why = rule === undefined ? "by policy" : `by rule ${rule}`;
   const where = direction === "original" ? "from" : "to";
-  const whom = pods !== undefined ? `pods (${named(pods)})` : except && `every interface but ${named(except)}`;
+  const whom =
+    pods !== undefined ? `pods (${someOf(pods, NAMED)})` : except && `every interface but ${someOf(except, NAMED)}`;
   const of = whom === undefined ? "" : ` ${where} ${whom}`;
-  const what = `${chainText(found)} ${drops} ${whose} ${named(services)}${of}: ${why}`;
+  const what = `${chainText(found)} ${drops} ${whose} ${someOf(services, NAMED)}${of}: ${why}`;
   // Before the translation, a rule can recognize a service's packet only by its address.
   const remedy =
     hook === "prerouting" && direction === "original"

@@ -40,8 +40,4 @@ export function inOrder(findings: readonly Finding[]): Finding[] {
   return findings.toSorted((a, b) => rank(a) - rank(b));
 }
 
-/** Returns "a, b and 3 more". */
-export function named(names: readonly string[], most = 5): string {
-  const more = names.length - most;
-  return names.slice(0, most).join(", ") + (more > 0 ? ` and ${more} more` : "");
-}
+export { someOf as named } from "../../base/counted.js";

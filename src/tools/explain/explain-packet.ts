@@ -3,7 +3,6 @@
  * base chain of every table on the packet's path, in order. If rules choose an endpoint at random, it follows every
  * number that may be drawn.
  */
-import { isDeepStrictEqual } from "node:util";
 import { TimeSlice } from "../../base/time-slice.js";
 import { AddressType } from "../../netlink/constants.js";
 import type { TableRef } from "../../netlink/kernel.js";
@@ -80,6 +79,8 @@ export interface Explanation {
   readonly limited?: boolean;
   /** This program has no table in the family. Absent if it has one. */
   readonly noTable?: boolean;
+  /** The incoming interface, if it was not given and the explanation depends on it. */
+  readonly assumedInterface?: string;
 }
 
 /**
@@ -93,37 +94,24 @@ export const OURS: readonly string[] = [TABLE_NAME, HANDOVER_TABLE];
 
 const isOurs = ({ table }: TableRef): boolean => OURS.includes(table);
 
-type End = Exclude<ExplainedVerdict, "mixed">;
-
-/** The end of one branch. */
-interface Outcome extends JourneyEnd {
-  readonly verdict: End;
-}
-
 /** The result of one draw. */
 interface Drawn {
-  /** The outcome if nothing that cannot be evaluated matches. */
-  readonly plain: Outcome;
+  /** The end if nothing that cannot be evaluated matches. */
+  readonly plain: JourneyEnd;
   readonly reply: ExplainedReply | undefined;
-}
-
-export interface ArrivingExplanation extends Explanation {
-  /** The incoming interface, if it was not given and the explanation depends on it. */
-  readonly assumedInterface?: string;
 }
 
 /**
  * Explains a packet whose incoming interface may not have been given: it comes by the interface of the route to its
  * source. Rejects with KernelError if the ruleset cannot be read.
  */
-export async function explainArriving(kernel: RoutedKernel, spec: PacketSpec): Promise<ArrivingExplanation> {
-  const asGiven = await explainPacket(kernel, spec);
-  const routing = new Routing(kernel);
+export async function explainArriving(kernel: RoutedKernel, spec: PacketSpec, routing: Routing): Promise<Explanation> {
+  const asGiven = await explainPacket(kernel, spec, routing);
   if (spec.inInterface !== "" || (await routing.hasAddress(spec.source))) return asGiven;
   const route = await routing.route(spec.source);
   if (typeof route === "string") return asGiven;
   const assumedInterface = route.interfaceName;
-  const explanation = await explainPacket(kernel, { ...spec, inInterface: assumedInterface });
+  const explanation = await explainPacket(kernel, { ...spec, inInterface: assumedInterface }, routing);
   const fates = [explanation, asGiven].map(({ verdict, endpoints, reply, unknown }) =>
     JSON.stringify([verdict, endpoints, reply, unknown]),
   );
@@ -131,8 +119,15 @@ export async function explainArriving(kernel: RoutedKernel, spec: PacketSpec): P
 }
 
 /** Rejects with KernelError if the ruleset cannot be read. */
-export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Promise<Explanation> {
-  const node = worldOf(kernel, spec.family, new Routing(kernel), isOurs);
+export async function explainPacket(
+  kernel: RoutedKernel,
+  spec: PacketSpec,
+  routing = new Routing(kernel),
+): Promise<Explanation> {
+  const node = worldOf(kernel, spec.family, routing, isOurs);
+  const isHere = spec.inInterface === "" && (await routing.addressType(spec.source)) === AddressType.local;
+  // The interface of a packet from elsewhere may not have been given.
+  const origin: Origin = { isHere, in: spec.inInterface === "" ? undefined : spec.inInterface };
   const unknown = new Set<string>();
   let draws = 0;
   const onDraw = (count: number): void => void (draws = Math.max(draws, count));
@@ -140,20 +135,20 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
   const replies = new Map<string, Promise<ExplainedReply | undefined>>();
   const slice = new TimeSlice();
   for (let draw = 0; draw === 0 || draw < Math.min(draws, MOST_DRAWS); draw++) {
-    const drawn = settled(await request(spec, { ...node, draw, onDraw }));
+    const journey = new Journey({ ...node, draw, onDraw });
+    const drawn = settled(await journey.follow(branchOf(new PacketState(spec)), origin));
     for (const what of drawn.unknown) unknown.add(what);
-    const key = drawn.same.map(({ branch, out, isHere }) => `${branch.state.key} ${out} ${isHere}`).join();
+    const key = drawn.same.map(({ branch, out, isHere: here }) => `${branch.state.key} ${out} ${here}`).join();
     const reply = replies.get(key) ?? replyOf(spec, drawn.same, node);
     replies.set(key, reply);
     all.push({ plain: drawn.plain, reply: await reply });
     if (slice.spent) await slice.yield();
   }
-  const { verdict, endpoints, reply } = summary(all, await isOwn(spec, node));
+  const { verdict, ...known } = summary(all, isHere);
   const noTable = !(await kernel.tables(spec.family)).some(isOurs);
   return {
     ...(unknown.size === 0 ? { verdict } : { verdict: "unknown", otherwise: verdict }),
-    endpoints,
-    ...(reply !== undefined && { reply }),
+    ...known,
     draws,
     steps: distinct(all[0]?.plain.branch.steps ?? []),
     unknown: [...unknown],
@@ -162,20 +157,7 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
   };
 }
 
-async function request(spec: PacketSpec, world: World): Promise<Outcome[]> {
-  const isHere = await isOwn(spec, world);
-  // The interface of a packet from elsewhere may not have been given.
-  const origin: Origin = isHere ? { isHere } : { isHere, in: spec.inInterface === "" ? undefined : spec.inInterface };
-  const ends = await new Journey(world).follow(branchOf(new PacketState(spec)), origin);
-  return ends.map((end) => ({ ...end, verdict: verdictOf(end) }));
-}
-
-/** Whether this node sends the packet. */
-async function isOwn({ source, inInterface }: PacketSpec, { routes }: World): Promise<boolean> {
-  return inInterface === "" && (await routes.addressType(source)) === AddressType.local;
-}
-
-function verdictOf({ end, branch: { state } }: JourneyEnd): End {
+function verdictOf({ end, branch: { state } }: JourneyEnd): Exclude<ExplainedVerdict, "mixed"> {
   if (end !== "arrived") return end;
   return state.redirected ? "redirected" : state.translated ? "endpoint" : "untouched";
 }
@@ -186,34 +168,30 @@ function verdictOf({ end, branch: { state } }: JourneyEnd): End {
  */
 async function replyOf(
   { source, destination, destinationPort }: PacketSpec,
-  arrived: readonly Outcome[],
+  arrived: readonly JourneyEnd[],
   world: World,
 ): Promise<ExplainedReply | undefined> {
-  const ends: (Omit<JourneyEnd, "end"> & { readonly end: ExplainedReply["verdict"] | "answered" })[] = [];
+  const ends: (Pick<JourneyEnd, "branch" | "by"> & { readonly verdict: ExplainedReply["verdict"] | "answered" })[] = [];
   for (const { branch, isHere, out } of arrived) {
-    if (!isHere && branch.state.source !== undefined && branch.state.source === branch.state.destination) {
-      return { verdict: "lost", by: TO_ITSELF };
-    }
-    const seen = branch.state.source;
-    const isOther = branch.state.masqueraded && seen !== undefined && seen !== source;
+    const { masqueraded, source: seen } = branch.state;
+    if (!isHere && seen !== undefined && seen === branch.state.destination) return { verdict: "lost", by: TO_ITSELF };
+    const isOther = masqueraded && seen !== undefined && seen !== source;
     if (isOther && !isHere && (await world.routes.addressType(seen)) !== AddressType.local)
       return { verdict: "unknown", by: `the route of replies to ${seen}, which is not an address of this node` };
-    const state = branch.state.answer("reply");
-    const origin: Origin = isHere ? { isHere } : { isHere, in: out };
-    for (const { end, ...rest } of await new Journey(world).follow({ ...branch, state }, origin)) {
+    const origin = { isHere, in: isHere ? undefined : out };
+    const answer = { ...branch, state: branch.state.answer("reply") };
+    for (const { end, ...rest } of await new Journey(world).follow(answer, origin)) {
       const isRight = rest.branch.state.goes({ address: destination, port: destinationPort }, source);
       const arrival = isRight === undefined ? "unknown" : isRight ? "answered" : "lost";
-      ends.push({ ...rest, end: end === "arrived" ? arrival : end });
+      ends.push({ ...rest, verdict: end === "arrived" ? arrival : end });
     }
   }
   const [first] = ends;
   if (first === undefined) return undefined;
-  if (ends.some(({ end }) => end !== first.end) || first.end === "unknown") {
-    const [by = UNSEEN] = guessesOf(ends);
-    return { verdict: "unknown", by };
-  }
-  if (first.end === "answered") return undefined;
-  return { verdict: first.end, by: first.by === undefined ? NOT_TRANSLATED : endText(first.by) };
+  const { verdict, by } = first;
+  if (ends.some((each) => each.verdict !== verdict) || verdict === "unknown")
+    return { verdict: "unknown", by: guessesOf(ends)[0] };
+  return verdict === "answered" ? undefined : { verdict, by: by === undefined ? NOT_TRANSLATED : endText(by) };
 }
 
 const TO_ITSELF = "the sender is the endpoint itself, and sees its own address as the source";
@@ -221,41 +199,40 @@ const TO_ITSELF = "the sender is the endpoint itself, and sees its own address a
 const NOT_TRANSLATED = "it does not come from the address that the packet was sent to";
 
 /**
- * Outcomes that look the same to a reader count as one. If several remain, the guesses that led to them are reported as
+ * Ends that look the same to a reader count as one. If several remain, the guesses that led to them are reported as
  * unknown.
  */
-function settled(outcomes: readonly Outcome[]): {
-  readonly plain: Outcome;
+function settled(ends: readonly JourneyEnd[]): {
+  readonly plain: JourneyEnd;
   readonly unknown: readonly string[];
-  /** Outcomes with the same arrival as the plain one. Empty if the packet does not arrive. */
-  readonly same: readonly Outcome[];
+  /** Ends with the same arrival as the plain one. Empty if the packet does not arrive. */
+  readonly same: readonly JourneyEnd[];
 } {
-  const plain = outcomes.find(({ branch, verdict }) => isPlain(branch) && verdict !== "unknown") ?? outcomes[0];
-  const isSure = new Set(outcomes.map(keyOf)).size === 1 && plain.verdict !== "unknown";
-  const same = outcomes.filter((each) => each.end === "arrived" && keyOf(each) === keyOf(plain));
-  return { plain, unknown: isSure ? [] : decidingGuesses(outcomes), same };
+  const plain = ends.find((each) => isPlain(each.branch) && each.end !== "unknown") ?? ends[0];
+  const isSure = ends.every((each) => keyOf(each) === keyOf(plain)) && plain.end !== "unknown";
+  const same = ends.filter((each) => each.end === "arrived" && keyOf(each) === keyOf(plain));
+  return { plain, unknown: isSure ? [] : decidingGuesses(ends), same };
 }
 
-/** The assumptions that alone change the outcome; if there are none, those in which the outcomes differ. */
-function decidingGuesses(outcomes: readonly Outcome[]): string[] {
-  const guesses = new Set(outcomes.flatMap(({ branch }) => [...branch.guesses.keys()]));
-  const deciding = [...guesses].filter((what) => decides(what, outcomes));
-  return deciding.length > 0 ? textsOf(deciding) : guessesOf(outcomes);
+/** The assumptions that alone change the end; if there are none, those in which the ends differ. */
+function decidingGuesses(ends: readonly JourneyEnd[]): string[] {
+  const guesses = new Set(ends.flatMap(({ branch }) => [...branch.guesses.keys()]));
+  const deciding = [...guesses].filter((what) => decides(what, ends));
+  return deciding.length > 0 ? textsOf(deciding) : guessesOf(ends);
 }
 
-/** Whether another value of this guess leads to other outcomes, given the same other guesses. */
-function decides(what: string, outcomes: readonly Outcome[]): boolean {
-  const byValue = new Map<string, Set<string>>();
-  for (const outcome of outcomes) {
-    const { guesses } = outcome.branch;
-    const taken = guesses.get(what);
-    if (taken === undefined) continue;
-    const others = [...guesses].filter(([other]) => other !== what).map(([other, value]) => `${other}: ${value}`);
-    const same = byValue.get(taken) ?? new Set();
-    byValue.set(taken, same.add(`${others.toSorted().join("\n")} ${keyOf(outcome)}`));
-  }
-  const [first, ...rest] = byValue.values();
-  return rest.length === 0 || first === undefined || rest.some((one) => !isDeepStrictEqual(one, first));
+/** Whether another value of this guess leads to other ends, given the same other guesses. */
+function decides(what: string, ends: readonly JourneyEnd[]): boolean {
+  const byValue = Map.groupBy(ends, ({ branch }) => branch.guesses.get(what));
+  byValue.delete(undefined);
+  const results = Array.from(byValue.values(), (some) => {
+    const texts = some.map((end) => {
+      const others = [...end.branch.guesses].filter(([other]) => other !== what);
+      return JSON.stringify([others.toSorted(), keyOf(end)]);
+    });
+    return [...new Set(texts)].sort().join("\n");
+  });
+  return results.length === 1 || new Set(results).size > 1;
 }
 
 const UNSEEN = "facts that are not visible here";
@@ -275,7 +252,9 @@ function textsOf(guesses: readonly string[]): string[] {
   return [...new Set(guesses.map((what) => what.replace(/'+$/, "")))];
 }
 
-function keyOf({ verdict, branch: { state } }: Outcome): string {
+function keyOf(end: JourneyEnd): string {
+  const verdict = verdictOf(end);
+  const { state } = end.branch;
   if (verdict === "redirected") return `${verdict} ${state.destinationPort}`;
   return verdict === "endpoint"
     ? `${verdict} ${state.destination} ${state.destinationPort} ${state.masqueraded}`
@@ -289,26 +268,27 @@ function distinct(steps: readonly Step[]): Step[] {
 
 /** @param isOfNode the node sends the packet, so the answer comes back to it without masquerading. */
 function summary(all: readonly Drawn[], isOfNode: boolean): Pick<Explanation, "verdict" | "endpoints" | "reply"> {
-  const verdicts = new Set(all.map(({ plain }) => plain.verdict));
+  const verdicts = new Set(all.map(({ plain }) => verdictOf(plain)));
   const [only = "untouched"] = verdicts;
   const verdict = verdicts.size > 1 ? "mixed" : only;
   const counts = new Map<string, ExplainedEndpoint>();
   for (const { plain, reply } of all) {
-    const { isHere, branch } = plain;
+    const { isHere, branch, by, end } = plain;
     const { destination: address, destinationPort: port, masqueraded, translated, markClearedBy } = branch.state;
-    const arrives = plain.verdict === "endpoint";
+    const arrives = verdictOf(plain) === "endpoint";
     // If all packets end alike, the verdict says it.
     if (!(arrives || (verdict === "mixed" && translated)) || address === undefined || port === undefined) continue;
-    const { by } = plain;
-    const ended = plain.verdict === "dropped" || plain.verdict === "rejected" ? { verdict: plain.verdict } : {};
     const isLost = arrives && !isHere && !isOfNode && !masqueraded && markClearedBy !== undefined;
-    const unmasqueraded = isLost ? { unmasqueradedBy: endText(markClearedBy) } : {};
-    const details = { ...unmasqueraded, ...ended, ...(!arrives && by && { by: endText(by) }), ...(reply && { reply }) };
+    const details = {
+      ...(isLost && { unmasqueradedBy: endText(markClearedBy) }),
+      ...((end === "dropped" || end === "rejected") && { verdict: end }),
+      ...(!arrives && by && { by: endText(by) }),
+      ...(reply && { reply }),
+    };
     const key = JSON.stringify([address, port, masqueraded, details]);
     const share = (counts.get(key)?.share ?? 0) + 1 / all.length;
     counts.set(key, { address, port, share, masqueraded, ...details });
   }
-  const replies = all.map(({ reply }) => reply);
-  const isLost = replies.every((reply) => reply !== undefined);
-  return { verdict, endpoints: [...counts.values()], ...(isLost && { reply: replies[0] }) };
+  const isLost = all.every(({ reply }) => reply !== undefined);
+  return { verdict, endpoints: [...counts.values()], ...(isLost && { reply: all[0]?.reply }) };
 }

@@ -5,12 +5,7 @@ import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../../ob
 import { hostAndPort, packetWords } from "../packet-words.js";
 import { isLoopback } from "../../node/node-facts.js";
 import { readListeners } from "../../node/socket-listeners.js";
-import {
-  type ArrivingExplanation,
-  explainArriving,
-  type ExplainedEndpoint,
-  type Explanation,
-} from "./explain-packet.js";
+import { explainArriving, type ExplainedEndpoint, type Explanation } from "./explain-packet.js";
 import { nodeNotes } from "./node-notes.js";
 import { type Addressed, LOOPBACK, OUTSIDE, type PacketSpec } from "./packet-spec.js";
 import {
@@ -46,14 +41,14 @@ export function packetOf(words: readonly string[], inInterface: string): AskedPa
   if (destination === undefined || port === undefined)
     throw new PacketError(`${words.join(" ")} is not an address and port. ${usage}`);
   const family = familyOf(destination);
+  const packet = { family, protocol, destination, destinationPort: port, inInterface };
   // Only this node can send to its loopback addresses.
   const sender = isLoopback(destination) ? LOOPBACK[family] : OUTSIDE[family];
-  const source = from === undefined ? sender : parseAddress(from);
-  if (source === undefined || familyOf(source) !== family) {
+  if (from === undefined) return { ...packet, source: sender, sourceAssumed: true };
+  const source = parseAddress(from);
+  if (source === undefined || familyOf(source) !== family)
     throw new PacketError(`${from} is not an address of the destination's family. ${usage}`);
-  }
-  const packet = { family, protocol, source, destination, destinationPort: port, inInterface };
-  return from === undefined ? { ...packet, sourceAssumed: true } : packet;
+  return { ...packet, source };
 }
 
 /** Finds the service port that has this address and port, or this node port. */
@@ -103,13 +98,16 @@ export interface Sources {
 
 /** Reports what the kernel does with such a packet, and related facts. */
 export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, sources: Sources): Promise<PacketReport> {
-  const legacy = await sources.legacyRules(packet.family);
-  const explanation = withLegacy(await explainArriving(kernel, packet), legacy);
-  const source = packet.sourceAssumed === true ? undefined : packet.source;
-  const open = await sources.openConnections(packet, source);
   const routing = new Routing(kernel);
+  const legacy = await sources.legacyRules(packet.family);
+  const read = await explainArriving(kernel, packet, routing);
+  // Rules that cannot be read make every verdict unknown.
+  const { verdict, otherwise = verdict, unknown } = read;
+  const explanation: Explanation =
+    legacy.length === 0 ? read : { ...read, verdict: "unknown", otherwise, unknown: [...legacy, ...unknown] };
+  const open = await sources.openConnections(packet, packet.sourceAssumed === true ? undefined : packet.source);
   const ports = await sources.ownerOf(packet);
-  const owner = ports === undefined ? undefined : ownerOf(packet, ports);
+  const owner = ports && ownerOf(packet, ports);
   const notes = [
     ...sourceRangeNotes(packet, explanation, owner),
     ...assumptions(packet, explanation),
@@ -125,31 +123,24 @@ export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, source
     notes.push(...nearestNotes(packet, await sources.services(), isNode, listening));
   } else {
     notes.push(...differenceNotes(explanation, owner));
-    const nodePorts = await sources.nodePorts(packet.family);
-    notes.push(...nodePortNotes(packet, explanation, owner, nodePorts));
+    notes.push(...nodePortNotes(packet, explanation, owner, await sources.nodePorts(packet.family)));
   }
   const around = await nodeNotes(packet, explanation, routing);
-  notes.push(...sampleNotes(explanation), ...around.notes);
-  const { endpoints: desired, ...service } = owner ?? {};
-  const endpoints = explanation.endpoints.map((each) => ({ ...each, ...detailsOf(each, desired) }));
-  const asked = owner === undefined ? {} : { service: service as ServicePortStatus };
   const [obstacle, ...others] = around.obstacles;
-  notes.push(...others);
+  notes.push(...sampleNotes(explanation), ...around.notes, ...others);
+  const endpoints = explanation.endpoints.map((each) => {
+    const desired = owner?.endpoints?.find(({ address, port }) => address === each.address && port === each.port);
+    return { ...each, pod: desired?.pod, node: desired?.node, zone: desired?.zone };
+  });
   const { otherwise: _, reply: __, ...known } = explanation;
   const ended = obstacle === undefined ? explanation : { ...known, verdict: "dropped" as const, unknown: [], obstacle };
-  return { packet, ...asked, ...ended, endpoints, ...(open.length > 0 && { open }), notes };
-}
-
-/** Rules that cannot be read make every verdict unknown. */
-function withLegacy(explanation: ArrivingExplanation, legacy: readonly string[]): ArrivingExplanation {
-  if (legacy.length === 0) return explanation;
-  const otherwise = explanation.otherwise ?? explanation.verdict;
-  return { ...explanation, verdict: "unknown", otherwise, unknown: [...legacy, ...explanation.unknown] };
+  const service = owner && { service: { ...owner, endpoints: undefined } };
+  return { packet, ...service, ...ended, endpoints, ...(open.length > 0 && { open }), notes };
 }
 
 function assumptions(
   { source, sourceAssumed, inInterface }: AskedPacket,
-  { verdict, unknown, assumedInterface }: ArrivingExplanation,
+  { verdict, unknown, assumedInterface }: Explanation,
 ): string[] {
   const notes: string[] = [];
   if (sourceAssumed === true) {
@@ -164,13 +155,4 @@ function assumptions(
     notes.push("the incoming interface was not given; add `--in <interface>`");
   }
   return notes;
-}
-
-function detailsOf(
-  { address, port }: ExplainedEndpoint,
-  desired: readonly EndpointStatus[] = [],
-): Pick<EndpointStatus, "pod" | "node" | "zone"> {
-  const same = desired.find((each) => each.address === address && each.port === port);
-  const { pod, node, zone } = same ?? {};
-  return { pod, node, zone };
 }

@@ -1,4 +1,5 @@
 /** Notes on a packet from what the daemon knows about services. Pure. */
+import { someOf } from "../../base/counted.js";
 import { vipsOf } from "../../model/service-address.js";
 import { addressBytes, withPort } from "../../base/ip.js";
 import {
@@ -13,9 +14,6 @@ import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain-
 import type { PacketSpec } from "./packet-spec.js";
 import type { OpenConnections } from "./world/open-connections.js";
 
-/** Maximum number of names in a list. */
-const NAMED = 5;
-
 /** An open connection keeps its first endpoint. */
 export function openNotes(open: readonly OpenConnections[], { endpoints }: Explanation): string[] {
   if (open.length === 0) return ["open connections keep their endpoint; `nft-proxier conntrack list` shows them"];
@@ -24,7 +22,7 @@ export function openNotes(open: readonly OpenConnections[], { endpoints }: Expla
     const name = withPort(address, port);
     return `${name} (${count}${drawn.has(name) ? "" : ", not used for new connections"})`;
   });
-  return [`established connections bypass these rules and keep their endpoint: ${named(texts)}`];
+  return [`established connections bypass these rules and keep their endpoint: ${someOf(texts)}`];
 }
 
 /** Compares the endpoints in the rules with those that the daemon desires. */
@@ -45,8 +43,8 @@ export function differenceNotes(explanation: Explanation, desired: ServicePortSt
   const isComplete = explanation.draws > 0 && explanation.draws <= MOST_DRAWS;
   const less = isComplete ? without(all, present) : [];
   const parts = [
-    ...(more.length > 0 ? [`has ${named(more)}, which the daemon does not want${less.length > 0 ? "," : ""}`] : []),
-    ...(less.length > 0 ? [`lacks ${named(less)}`] : []),
+    ...(more.length > 0 ? [`has ${someOf(more)}, which the daemon does not want${less.length > 0 ? "," : ""}`] : []),
+    ...(less.length > 0 ? [`lacks ${someOf(less)}`] : []),
   ];
   if (parts.length === 0) return [];
   return [`the kernel ${parts.join(" and ")}; a change is pending or was refused (see \`nft-proxier status\`)`];
@@ -62,7 +60,7 @@ export function masqueradeNotes({ endpoints }: Explanation, desired: ServicePort
     ([rule, some]) => [rule, some.filter(isAway).map(nameOf)] as const,
   ).flatMap(([rule, names]) => {
     if (rule === undefined) return [];
-    const which = names.length === 0 ? "endpoints on other nodes" : `${named(names)}, on other nodes,`;
+    const which = names.length === 0 ? "endpoints on other nodes" : `${someOf(names)}, on other nodes,`;
     const lost = `answers of ${which} bypass this node (unless they are routed through it), and the sender does not recognize them`;
     return [
       `${rule} clears the bit of the packet mark by which nft-proxier masquerades, so ${lost}. Change that rule, or set nftables.masqueradeBit to a bit that no other program uses`,
@@ -98,30 +96,34 @@ export function nearestNotes(
     const ports = there.map(({ namespace, name, port, protocol }) => `${port}/${protocol} of ${namespace}/${name}`);
     return [`no service has this port and protocol; served at this address: ${ports.join(", ")}`];
   }
+  const same = services.filter((each) => each.family === family);
   if (isNode) {
     const none = `no service has node port ${destinationPort}/${protocol.toUpperCase()}`;
-    const all = ["0.0.0.0", "::"];
     const program = listening.find(
-      ({ address, port }) => port === destinationPort && (address === destination || all.includes(address)),
+      ({ address, port }) => port === destinationPort && [destination, "0.0.0.0", "::"].includes(address),
     );
     if (program !== undefined)
       return [`${none}; a program of this node listens on ${withPort(program.address, program.port)}`];
-    const [nearest] = services
-      .filter((each) => each.family === family && each.nodePort > 0)
-      .sort((a, b) => Math.abs(a.nodePort - destinationPort) - Math.abs(b.nodePort - destinationPort));
+    const ports = same.filter(({ nodePort }) => nodePort > 0);
+    const nearest = nearestTo(BigInt(destinationPort), ports, ({ nodePort }) => BigInt(nodePort));
     if (nearest === undefined) return [none];
     return [`${none}; the nearest is ${nearest.nodePort}/${nearest.protocol} of ${nearest.namespace}/${nearest.name}`];
   }
-  const sought = numberOf(destination);
-  const others = services
-    .filter((each) => each.family === family)
-    .flatMap((service) => vipsOf(service).map((address) => ({ service, address, away: numberOf(address) - sought })))
-    .map((each) => ({ ...each, away: each.away < 0n ? -each.away : each.away }));
-  const [first] = others;
-  if (first === undefined) return ["no service has this address"];
-  const { service, address } = others.reduce((best, each) => (each.away < best.away ? each : best), first);
-  const { namespace, name, port, protocol: of } = service;
+  const all = same.flatMap((service) => vipsOf(service).map((address) => ({ ...service, address })));
+  const nearest = nearestTo(numberOf(destination), all, ({ address }) => numberOf(address));
+  if (nearest === undefined) return ["no service has this address"];
+  const { namespace, name, address, port, protocol: of } = nearest;
   return [`no service has this address; the nearest is ${withPort(address, port)}/${of} of ${namespace}/${name}`];
+}
+
+function nearestTo<T>(sought: bigint, all: readonly T[], valueOf: (one: T) => bigint): T | undefined {
+  let [nearest, least]: [T | undefined, bigint] = [undefined, 1n << 128n];
+  for (const one of all) {
+    const away = valueOf(one) - sought;
+    const distance = away < 0n ? -away : away;
+    if (distance < least) [nearest, least] = [one, distance];
+  }
+  return nearest;
 }
 
 /** The source ranges that drop the packet. */
@@ -154,10 +156,4 @@ export function nodePortNotes(
 
 function numberOf(address: string): bigint {
   return BigInt(`0x${Buffer.from(addressBytes(address) ?? []).toString("hex") || "0"}`);
-}
-
-/** Names the first few. */
-export function named(words: readonly string[]): string {
-  const more = words.length - NAMED;
-  return words.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
 }

@@ -22,8 +22,12 @@ export interface JourneyEnd {
   readonly by?: EndedBy;
 }
 
-/** Whether packets begin at this node or arrive through an interface. Undefined: the interface is unknown. */
-export type Origin = { readonly isHere: true } | { readonly isHere: false; readonly in: string | undefined };
+/** Where packets begin: at this node, or at an interface. */
+export interface Origin {
+  readonly isHere: boolean;
+  /** Undefined at this node, or if the interface is unknown. */
+  readonly in?: string;
+}
 
 const NOWHERE = { isHere: false, out: undefined } as const;
 

@@ -1,8 +1,9 @@
 import type { IpFamily } from "../../../base/ip.js";
+import { IpsetTable } from "../../../netlink/ipset-table.js";
 import type { RuleInfo } from "../../../netlink/kernel.js";
 import type { World } from "../machine/machine-world.js";
 import { elementText, ruleText } from "../../../table/table-exports.js";
-import { IpSets } from "./ip-sets.js";
+import { Kept } from "./kept.js";
 import { type RoutedKernel, type Routing } from "./routing.js";
 import { Ruleset } from "./ruleset.js";
 
@@ -14,7 +15,8 @@ export function worldOf(
   isOurs: World["isOurs"],
   isMet?: (rule: RuleInfo) => boolean,
 ): World {
-  const sets = new IpSets(kernel);
+  const ipsets = kernel.connection && new IpsetTable(kernel.connection);
+  const kept = new Kept();
   const rules = new Ruleset(kernel, family, isMet);
   const textOf: World["ruleText"] = ({ exprs, handle, ...ref }) => {
     const text = ruleText(exprs, { family: ref.family, set: (name) => rules.knownSet(ref, name) });
@@ -22,7 +24,8 @@ export function worldOf(
   };
   return {
     ...{ rules, routes, isOurs, ruleText: textOf, elementText },
-    isInIpSet: (set, address) => sets.has(set, address),
+    isInIpSet: (set, address) =>
+      kept.get(`${set} ${address.join(".")}`, async () => ipsets?.hasAddress(set, address).catch(() => undefined)),
     ...{ draw: 0, onDraw: () => undefined },
   };
 }
