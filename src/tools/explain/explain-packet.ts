@@ -227,7 +227,7 @@ function decides(what: string, ends: readonly JourneyEnd[]): boolean {
   byValue.delete(undefined);
   const results = Array.from(byValue.values(), (some) => {
     const texts = some.map((end) => {
-      const others = [...end.branch.guesses].filter(([other]) => other !== what);
+      const others = [...end.branch.guesses].filter(([other]) => other !== what).map((other) => other.join(": "));
       return JSON.stringify([others.toSorted(), keyOf(end)]);
     });
     return [...new Set(texts)].sort().join("\n");

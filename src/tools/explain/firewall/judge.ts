@@ -6,7 +6,7 @@ import { type Bits, equals, exactly, hostNumber, masked, wordOf } from "../machi
 import { type Branch, branchOf, changed, guessAll } from "../machine/branch.js";
 import { type EndedBy, endText, type IsMet } from "../machine/hooks.js";
 import type { World } from "../machine/machine-world.js";
-import { bytesOf, CLIENT_PORT, type Direction, PacketState, placeOf } from "../machine/packet-state.js";
+import { bytesOf, CLIENT_PORT, type Direction, PacketState } from "../machine/packet-state.js";
 import { Passage, setInterfaces } from "../machine/passage.js";
 import type { Final } from "../machine/run-chain.js";
 import { OUTSIDE } from "../packet-spec.js";
@@ -206,12 +206,12 @@ export class Judge {
   }
 
   #keyOf({ family, protocol, address, port = 0, endpoint, isHere, device }: Aimed): string {
+    const { address: bits, port: portBits, vip: isVipSeen } = this.#seen;
     const end = (text: string, number: number): string => {
-      const { at, length } = placeOf(family, "source");
-      const { network, transport } = this.#seen;
-      return `${maskedAddress(text, network.subarray(at, at + 2 * length))} ${maskedPort(number, transport)}`;
+      const seen = text === "" ? [] : bytesOf(text).map((byte, i) => byte & bits[family][i]);
+      return `${seen.join(".")} ${number & portBits}`;
     };
-    const vip = this.#seen.vip ? end(address ?? "", port) : "";
+    const vip = isVipSeen ? end(address ?? "", port) : "";
     const to = endpoint === undefined ? "any" : end(endpoint.address, endpoint.port);
     return `${family} ${protocol} ${isHere} ${endpoint?.isLocal} ${device} ${vip} ${to}`;
   }
@@ -232,7 +232,9 @@ export class Judge {
       translated.setPort("destinationPort", endpoint?.port);
       translated.ownMark = this.#ownMark;
       translated.translated = translated.destinationChanged = true;
-      translated.mark = withoutBits(translated.mark, this.#ownMark);
+      // The bits are unknown.
+      const [value, known] = wordOf(translated.mark);
+      translated.mark = hostNumber(value, known & ~this.#ownMark);
     });
     await way.through(Hook.prerouting, (chain) => !isEarly(chain));
     way.change((routed) => (routed.outInterface = isHere ? "" : device));
@@ -270,26 +272,6 @@ export class Judge {
 /** The first bits of an address, which the pods of a cluster share in most clusters: 16, or 48 of IPv6. */
 function networkOf(address: Uint8Array): string {
   return Buffer.from(address.subarray(0, address.length === 4 ? 2 : 6)).toString("hex");
-}
-
-/** @param seen header bits that rules read: first those of the source address, then those of the destination. */
-function maskedAddress(text: string, seen: Uint8Array): string {
-  if (text === "" || seen.every((byte) => byte === 0)) return "";
-  const bytes = bytesOf(text);
-  const masked = bytes.map((byte, i) => byte & ((seen[i] ?? 0) | (seen[i + bytes.length] ?? 0)));
-  return Buffer.from(masked).toString("hex");
-}
-
-/** The bits of a port that some rule reads in the source or the destination port. */
-function maskedPort(port: number, seen: Uint8Array): number {
-  const [source, destination] = [0, 2].map((at) => (seen[at] ?? 0) * 256 + (seen[at + 1] ?? 0));
-  return port & ((source ?? 0) | (destination ?? 0));
-}
-
-/** Makes some bits of a mark unknown. */
-function withoutBits(mark: Bits, bits: number): Bits {
-  const [value, known] = wordOf(mark);
-  return hostNumber(value, known & ~bits);
 }
 
 function distinct<T>(all: readonly T[]): T[] {

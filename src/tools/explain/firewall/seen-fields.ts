@@ -1,13 +1,16 @@
 /** Finds the parts of a packet that rules read. Packets that are equal in these parts are treated alike. */
 import { CmpOp, CtKey, FibFlag, Hook, PayloadBase, Priority } from "../../../netlink/constants.js";
 import type { Expr, TableRef } from "../../../netlink/kernel.js";
+import type { IpFamily } from "../../../base/ip.js";
+import { placeOf } from "../machine/packet-state.js";
 import { LINK_PARTS, type LinkPart } from "../machine/packet-values.js";
 import type { RoutedKernel } from "../world/routing.js";
 
-/** Header bits that some rule reads. Packets that are equal in these bits are treated alike. */
+/** What some rule reads. Packets that are equal in this are treated alike. */
 export interface SeenFields {
-  readonly network: Uint8Array;
-  readonly transport: Uint8Array;
+  /** Bits of addresses, and of ports, of the source or the destination. */
+  readonly address: Readonly<Record<IpFamily, Uint8Array>>;
+  readonly port: number;
   readonly interfaces: boolean;
   /** Values with which rules compare parts of interfaces. Undefined if rules look at interfaces in other ways. */
   readonly compared: readonly { readonly part: LinkPart; readonly with: Uint8Array }[] | undefined;
@@ -19,6 +22,10 @@ export interface SeenFields {
 
 /** Equal for all services' connections. */
 const STATES: readonly number[] = [CtKey.state, CtKey.status, CtKey.direction, CtKey.mark, CtKey.labels];
+/** Expressions that compare a part of an interface with one value, or do not use it. */
+const COMPARED = new Set(
+  "meta cmp payload ct counter immediate opaque limit log dup fwd synproxy".split(" ") as Expr["type"][],
+);
 
 export async function seenFields(kernel: RoutedKernel, tables: readonly TableRef[]): Promise<SeenFields> {
   const [network, transport] = [new Uint8Array(40), new Uint8Array(20)];
@@ -34,12 +41,14 @@ export async function seenFields(kernel: RoutedKernel, tables: readonly TableRef
       vip ||= isDevices || (base?.hook === Hook.prerouting && base.type !== "nat" && base.priority < Priority.dstnat);
     }
     for (const { exprs } of await kernel.rules(ref)) {
-      const parts = exprs.flatMap((expr) => (expr.type === "meta" ? (LINK_PARTS[expr.key]?.[1] ?? []) : []));
-      const loads = parts.length > 0;
-      interfaces ||= loads;
-      otherwise ||= exprs.some((expr) => (loads && !isComparison(expr)) || isOfInterface(expr));
-      const values = exprs.flatMap((expr) => (expr.type === "cmp" ? [expr.data] : []));
-      for (const part of new Set(parts)) compared.push(...values.map((value) => ({ part, with: value })));
+      const parts = new Set(exprs.flatMap((expr) => (expr.type === "meta" ? (LINK_PARTS[expr.key]?.[1] ?? []) : [])));
+      interfaces ||= parts.size > 0;
+      for (const expr of exprs) {
+        if (expr.type === "fib" && (expr.flags & (FibFlag.iif | FibFlag.oif)) !== 0) otherwise = true;
+        const isOrder = expr.type === "cmp" && expr.op !== CmpOp.eq && expr.op !== CmpOp.neq;
+        if (parts.size > 0 && (isOrder || !COMPARED.has(expr.type))) otherwise = true;
+        if (expr.type === "cmp") for (const part of parts) compared.push({ part, with: expr.data });
+      }
       // The addresses and ports of a connection are those in the headers of its first packet.
       const seesEnds = exprs.some((expr) => expr.type === "ct" && !STATES.includes(expr.key));
       vip ||= seesEnds;
@@ -48,32 +57,13 @@ export async function seenFields(kernel: RoutedKernel, tables: readonly TableRef
       exprs.forEach((expr, i) => addSeen(expr, exprs[i + 1], network, transport));
     }
   }
-  return { network, transport, interfaces, compared: otherwise ? undefined : compared, devices, vip };
-}
-
-/** Expressions that compare a part of an interface with one value, or do not use it. */
-const COMPARED: readonly Expr["type"][] = [
-  "meta",
-  "cmp",
-  "payload",
-  "ct",
-  "counter",
-  "immediate",
-  "opaque",
-  "limit",
-  "log",
-  "dup",
-  "fwd",
-  "synproxy",
-];
-
-function isComparison(expr: Expr): boolean {
-  if (expr.type === "cmp" && expr.op !== CmpOp.eq && expr.op !== CmpOp.neq) return false;
-  return COMPARED.includes(expr.type);
-}
-
-function isOfInterface(expr: Expr): boolean {
-  return expr.type === "fib" && (expr.flags & (FibFlag.iif | FibFlag.oif)) !== 0;
+  const addressOf = (family: IpFamily): Uint8Array => {
+    const { at, length } = placeOf(family, "source");
+    return network.slice(at, at + length).map((byte, i) => byte | network[at + length + i]);
+  };
+  const address = { ip: addressOf("ip"), ip6: addressOf("ip6") };
+  const port = ((transport[0] | transport[2]) << 8) | transport[1] | transport[3];
+  return { address, port, interfaces, compared: otherwise ? undefined : compared, devices, vip };
 }
 
 function addSeen(expr: Expr, next: Expr | undefined, network: Uint8Array, transport: Uint8Array): void {

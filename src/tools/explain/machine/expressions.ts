@@ -14,7 +14,7 @@ import {
 } from "../../../netlink/constants.js";
 import type { Expr, SetDump } from "../../../netlink/kernel.js";
 import { type Bits, common, compares, exactly, hostNumber, isKnown, isWithin, masked, not } from "./bits.js";
-import { numberUpTo, partOf, shifted, swapped, type Ternary, textOf, unknownBits, withPart } from "./bits.js";
+import { numberUpTo, partOf, shifted, swapped, type Ternary, textOf, unknownBits, withPart, wordOf } from "./bits.js";
 import { type Found, isGuarded } from "./elements.js";
 import { jhash } from "./jhash.js";
 import { placeOf } from "./packet-state.js";
@@ -39,7 +39,7 @@ const LARGEST_PACKET = 65_536n;
 /** NFT_LIMIT_F_INV, NFT_QUOTA_F_INV, NFT_CONNLIMIT_F_INV: match in excess. */
 const INVERTED = 1;
 /** Maximum number of verdicts of one map to follow if its key is unknown. */
-const MOST_VERDICTS = 16;
+const MOST_VERDICTS = 17;
 
 const EVALUATIONS: Evaluations = {
   payload,
@@ -124,8 +124,16 @@ function rewrite(base: number, offset: number, bits: Bits, rule: RuleContext): D
   const name = HEADERS[base];
   if (name === undefined || offset + bits.bytes.length > rule.state[name].bytes.length) return "next";
   const header = rule.state[name];
-  if (!rule.isOurs && !isHarmless(header, offset, bits, name === "network" ? FREE[family] : NOTHING_FREE))
-    return "unknown";
+  // An address or port may change the route or the connection, and any other field may make the packet invalid.
+  const isHarmless = bits.bytes.every((_, i) => {
+    const at = offset + i;
+    const { free, hops } = name === "network" ? FREE[family] : NOTHING_FREE;
+    const [old, value] = [partOf(header, at, 1), partOf(bits, i, 1)];
+    const fixed = Uint8Array.of(0xff & ~(free[at] ?? 0));
+    if (textOf(masked(old, fixed)) === textOf(masked(value, fixed))) return true;
+    return at === hops && isKnown(value) && value.bytes[0] > 1;
+  });
+  if (!rule.isOurs && !isHarmless) return "unknown";
   rule.own[name] = withPart(header, offset, bits);
   for (const field of ["source", "destination"] as const) {
     const { header: of, at, length } = placeOf(family, field);
@@ -135,31 +143,17 @@ function rewrite(base: number, offset: number, bits: Bits, rule: RuleContext): D
   return "next";
 }
 
+/** Bits of a header that rules may change, by offset of their byte, and the offset of the hop limit. */
 interface FreeFields {
-  /** By offset of a byte: its bits that rules may change. */
-  readonly bits: ReadonlyMap<number, number>;
+  readonly free: Readonly<Partial<Record<number, number>>>;
   readonly hops?: number;
 }
-
-/** Bits of the IP header that rules may change: the type of service, the flow label, the checksum; and the hop limit. */
+/** The type of service, the flow label, and the checksum. */
 const FREE: Readonly<Record<IpFamily, FreeFields>> = {
-  ip: { bits: new Map([1, 10, 11].map((at) => [at, 0xff])), hops: 8 },
-  ip6: { bits: new Map([[0, 0x0f], ...[1, 2, 3].map((at) => [at, 0xff] as const)]), hops: 7 },
+  ip: { free: { 1: 0xff, 10: 0xff, 11: 0xff }, hops: 8 },
+  ip6: { free: { 0: 0x0f, 1: 0xff, 2: 0xff, 3: 0xff }, hops: 7 },
 };
-const NOTHING_FREE: FreeFields = { bits: new Map() };
-
-/**
- * Whether a rewritten header leaves the packet's way as it is. An address or port may change the route or the
- * connection, and any other field may make the packet invalid.
- */
-function isHarmless(header: Bits, offset: number, bits: Bits, { bits: free, hops }: FreeFields): boolean {
-  return bits.bytes.every((_, i) => {
-    const [old, value] = [partOf(header, offset + i, 1), partOf(bits, i, 1)];
-    const fixed = Uint8Array.of(0xff & ~(free.get(offset + i) ?? 0));
-    if (textOf(masked(old, fixed)) === textOf(masked(value, fixed))) return true;
-    return offset + i === hops && isKnown(value) && value.bytes[0] > 1;
-  });
-}
+const NOTHING_FREE: FreeFields = { free: {} };
 
 function setMeta(key: number, sreg: number, rule: RuleContext): Done {
   if (key === MetaKey.mark) return rule.change("mark", rule.read(sreg, 4));
@@ -187,8 +181,7 @@ function bitwise(expr: Of<"bitwise">, rule: RuleContext): Done {
   if (op === BitwiseOp.maskXor && mask !== undefined) return rule.write(dreg, masked(value, mask, xor));
   const isShift = op === BitwiseOp.lshift || op === BitwiseOp.rshift;
   if (!isShift || data?.length !== 4 || len % 4 !== 0) return rule.write(dreg, unknownBits(len));
-  const by = new Uint32Array(Uint8Array.from(data).buffer)[0] ?? 0;
-  return rule.write(dreg, shifted(value, by, op === BitwiseOp.lshift));
+  return rule.write(dreg, shifted(value, wordOf(exactly(data))[0], op === BitwiseOp.lshift));
 }
 
 /** Our rules draw an endpoint, and each number is tried. For other programs' rules any number is possible. */
@@ -235,10 +228,10 @@ function apply({ set }: SetDump, dreg: number, found: readonly Found[], rule: Ru
   const verdicts = new Map(
     found.flatMap(({ verdict }) => (verdict === undefined ? [] : [[JSON.stringify(verdict), verdict]])),
   );
-  const [first, ...others] = verdicts.values();
-  if (others.length === 0) return first ?? "next";
-  if (others.length > MOST_VERDICTS) return "unknown";
-  for (const [i, verdict] of [first, ...others].entries()) {
+  const [first = "next"] = verdicts.values();
+  if (verdicts.size < 2) return first;
+  if (verdicts.size > MOST_VERDICTS) return "unknown";
+  for (const [i, verdict] of [...verdicts.values()].entries()) {
     const branch = rule.guess(`the matching element of ${set}`, String(i));
     rule.ends.push({ branch, effect: verdict.verdict === "continue" ? "next" : verdict });
   }
@@ -303,12 +296,6 @@ function ofObject(type = 0, isFound: boolean, rule: RuleContext): Done {
 
 /** Expressions without attributes of their own here, among them those of iptables. */
 async function opaque({ name, data }: Of<"opaque">, rule: RuleContext): Promise<Done> {
-  switch (name) {
-    case "match":
-      return judged(await matches(extensionOf(data), rule.state, rule.world));
-    case "target":
-      return runTarget(extensionOf(data), rule);
-    default:
-      return rule.writeUnknown();
-  }
+  if (name === "match") return judged(await matches(extensionOf(data), rule.state, rule.world));
+  return name === "target" ? runTarget(extensionOf(data), rule) : rule.writeUnknown();
 }

@@ -87,11 +87,8 @@ function hops({ info }: Extension, rule: RuleContext): Done {
 
 /** Replaces the bits of a mask. */
 function merged(bits: Bits, mask: Uint8Array, flip?: Uint8Array): Bits {
-  return masked(
-    bits,
-    mask.map((byte) => ~byte),
-    flip,
-  );
+  const kept = mask.map((byte) => ~byte);
+  return masked(bits, kept, flip);
 }
 
 const CONNMARK = { set: 0, save: 1, restore: 2 } as const;
