@@ -16,7 +16,6 @@ import type { IpFamily } from "../base/ip.js";
 import { reasonOf } from "../base/unknown.js";
 import {
   acceptCommand,
-  type DroppingChain,
   droppingText,
   findLegacyForward,
   keptRemedy,
@@ -127,11 +126,19 @@ export async function inspectFirewalls(
 ): Promise<FirewallInspection> {
   try {
     const older = await findLegacyForward({ legacy, families, root });
-    const setting = settingProblems(await readForeignChains(kernel, families, isMet), masqueradeBit);
+    const foreign = await readForeignChains(kernel, families, isMet);
+    const setting = settingProblems(foreign, masqueradeBit).map((each) => ({
+      check: "masquerade-bit" as const,
+      ...each,
+    }));
     const ownMark = (1 << masqueradeBit) >>> 0;
     const tried = await checkFirewalls({ kernel, services, packets, ownMark, isMet });
     const { obstacles, clearing, ...check } = tried;
-    const legacyProblems = older.filter(({ hasRules }) => hasRules === false).map(legacyProblem);
+    const legacyProblems = older
+      .filter(({ hasRules }) => hasRules === false)
+      .map((found): FirewallProblem => {
+        return { check: "forward-policy", what: droppingText(found), remedy: keptRemedy(found.command) };
+      });
     const unread = [
       ...check.unread,
       ...older.flatMap(({ table, hasRules }) =>
@@ -143,7 +150,7 @@ export async function inspectFirewalls(
       ...legacyProblems,
       ...few(obstacles.map(firewallProblem), ["rule drops", "rules drop"]),
       ...few(
-        [...clearing.map((rule) => clearingProblem(rule, masqueradeBit)), ...setting.map(ofMark)],
+        [...clearing.map((rule) => clearingProblem(rule, masqueradeBit)), ...setting],
         ["rule changes the mark of", "rules change the mark of"],
       ),
     ];
@@ -155,12 +162,6 @@ export async function inspectFirewalls(
     };
   }
 }
-
-function legacyProblem(found: DroppingChain): FirewallProblem {
-  return { check: "forward-policy", what: droppingText(found), remedy: keptRemedy(found.command) };
-}
-
-const ofMark = (problem: StatusProblem): FirewallProblem => ({ check: "masquerade-bit", ...problem });
 
 /** Maximum number of services to name for one obstacle, and of obstacles to report. */
 const NAMED = 3;

@@ -7,7 +7,7 @@ import { TimeSlice } from "../../base/time-slice.js";
 import { AddressType } from "../../netlink/constants.js";
 import type { TableRef } from "../../netlink/kernel.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";
-import { branchOf, isPlain, type Step } from "./machine/branch.js";
+import { branchOf, distinct, isPlain, type Step } from "./machine/branch.js";
 import { Journey, type JourneyEnd, type Origin } from "./machine/journey.js";
 import type { World } from "./machine/machine-world.js";
 import { PacketState } from "./machine/packet-state.js";
@@ -150,6 +150,7 @@ export async function explainPacket(
     ...(unknown.size === 0 ? { verdict } : { verdict: "unknown", otherwise: verdict }),
     ...known,
     draws,
+    // Rules of one chain often look up the same key.
     steps: distinct(all[0]?.plain.branch.steps ?? []),
     unknown: [...unknown],
     ...(all.some(({ plain }) => plain.branch.limited) && { limited: true }),
@@ -259,11 +260,6 @@ function keyOf(end: JourneyEnd): string {
   return verdict === "endpoint"
     ? `${verdict} ${state.destination} ${state.destinationPort} ${state.masqueraded}`
     : verdict;
-}
-
-/** Removes duplicates: rules of one chain often look up the same key. */
-function distinct(steps: readonly Step[]): Step[] {
-  return [...new Map(steps.map((step) => [JSON.stringify(step), step])).values()];
 }
 
 /** @param isOfNode the node sends the packet, so the answer comes back to it without masquerading. */

@@ -84,10 +84,9 @@ export class PacketTrace {
     this.#conntrack = conntrack;
     this.#handlers = handlers;
     this.#names = new Map(names);
-    const loopback = [...names].find(([, name]) => name === "lo")?.[0];
     this.#fold = new TraceFold({
       table: this.#table,
-      loopback,
+      loopback: [...names].find(([, name]) => name === "lo")?.[0],
       onPacket: (packet) => this.#settled(packet),
       onRefusal: (event) => this.#refused(event),
     });
@@ -104,30 +103,27 @@ export class PacketTrace {
     handlers: TraceHandlers,
   ): Promise<PacketTrace> {
     const trace = new PacketTrace(kernel, conntrack, await kernel.interfaces.names(), handlers, filter.allPackets);
-    await trace.#start(filter);
-    return trace;
-  }
-
-  async #start(filter: TraceFilter): Promise<void> {
-    this.#monitor = await this.#kernel.trace({
+    const monitor = await kernel.trace({
       onEvents: (events) => {
         const now = Date.now();
-        for (const event of events) this.#fold.add(event, now);
+        for (const event of events) trace.#fold.add(event, now);
       },
       onLost: () => {
-        this.#losses++;
-        this.#fold.lost(Date.now());
-        this.#handlers.onLost();
+        trace.#losses++;
+        trace.#fold.lost(Date.now());
+        handlers.onLost();
       },
-      onError: (error) => this.#handlers.onError(error),
+      onError: (error) => handlers.onError(error),
     });
+    trace.#monitor = monitor;
     try {
-      await this.#kernel.commit(traceOps(this.#table, filter));
+      await kernel.commit(traceOps(trace.#table, filter));
     } catch (error) {
-      await this.#monitor.close();
+      await monitor.close();
       throw isFlagRefused(error) ? new NoOwnedTables(NO_OWNER) : error;
     }
-    this.#timer = setInterval(() => this.#fold.settle(Date.now()), SETTLE_MS);
+    trace.#timer = setInterval(() => trace.#fold.settle(Date.now()), SETTLE_MS);
+    return trace;
   }
 
   /** Removes the table, reports packets in flight with the known facts, and resolves when all are reported. */
@@ -181,23 +177,19 @@ export class PacketTrace {
   }
 
   async #tell(packet: FoldedPacket): Promise<TracedPacket> {
-    const { at, original, iif, oif, end, isReply } = packet;
-    const { family, protocol, ...addressed } = original;
-    const { family: _family, protocol: _protocol, ...last } = packet.last;
+    const { at, iif, oif, end, isReply } = packet;
+    const { family, protocol, ...original } = packet.original;
+    const last = reversed(reversed(packet.last));
     const arrived = end === "accepted" || end === "delivered";
     const judged = await verdictOf(packet, this.#kernel);
     const isAnswerable = !isReply && (arrived || end === "unknown");
     const answer = isAnswerable
       ? await awaitReply(this.#conntrack, this.#refusals, packet, this.#ended.signal)
       : undefined;
-    const entry = answer?.entry;
     // If the headers that would show the translation were lost, take it from the conntrack entry.
-    const seen = end === "unknown" && entry !== undefined ? reversed(entry.reply) : last;
-    const [asked, translated] = isReply ? [reversed(last), reversed(addressed)] : [addressed, seen];
+    const seen = end === "unknown" && answer?.entry !== undefined ? reversed(answer.entry.reply) : last;
+    const [asked, translated] = isReply ? [reversed(last), reversed(original)] : [original, seen];
     if (this.#allPackets) await this.#noteRoutes(asked.source, translated, end === "delivered");
-    const input = await this.#interface(iif);
-    const output = end === "accepted" ? await this.#interface(oif) : undefined;
-    const { reply, refusal } = answer ?? {};
     return {
       at,
       family,
@@ -206,11 +198,10 @@ export class PacketTrace {
       packet: asked,
       translated: sameTuple(asked, translated) ? undefined : translated,
       masqueraded: asked.source !== translated.source || asked.sourcePort !== translated.sourcePort,
-      in: input,
-      out: output,
+      in: await this.#interface(iif),
+      out: end === "accepted" ? await this.#interface(oif) : undefined,
       ...judged,
-      reply: arrived ? reply : undefined,
-      refusal: arrived ? refusal : undefined,
+      ...(arrived && { reply: answer?.reply, refusal: answer?.refusal }),
     };
   }
 

@@ -4,6 +4,7 @@
  */
 import { TraceType } from "../../netlink/constants.js";
 import type { TableRef, TraceEvent } from "../../netlink/kernel.js";
+import type { TracedVerdict } from "./traced-packet.js";
 import { TraceChain } from "./trace-filter.js";
 import {
   type PacketFacts,
@@ -14,15 +15,8 @@ import {
   type TraceHeaders,
 } from "./trace-headers.js";
 
-/**
- * - accepted: left this node.
- * - delivered: reached a socket of this node.
- * - dropped: by a rule or policy. Includes rejects; the rule tells them apart.
- * - queued: to a program, and no later hook saw it.
- * - vanished: accepted by every rule so far, but seen by no later hook.
- * - unknown: messages about it are missing.
- */
-type TraceEnd = "accepted" | "delivered" | "dropped" | "queued" | "vanished" | "unknown";
+/** "dropped" includes rejects; the rule tells them apart. "queued": no later hook saw it. */
+type TraceEnd = Exclude<TracedVerdict, "rejected">;
 
 export interface FoldedPacket {
   /** Packets are numbered from 0, in the order in which they were first seen. */
@@ -146,21 +140,9 @@ export class TraceFold {
     // The kernel reuses ids.
     if (known !== undefined) this.#end(event.id, known.looping ? "accepted" : "unknown");
     const packet: OpenPacket = {
-      number: this.#numbered++,
-      at: now,
-      original: headers,
-      last: headers,
-      facts: readFacts(headers, event),
-      isReply,
-      iif: event.iif,
-      oif: undefined,
-      event,
-      base: event,
-      ctId: undefined,
-      seenAt: now,
-      queued: false,
-      looping: false,
-      identity: readIdentity(headers, event),
+      ...{ number: this.#numbered++, at: now, seenAt: now, isReply, queued: false, looping: false },
+      ...{ original: headers, last: headers, facts: readFacts(headers, event), identity: readIdentity(headers, event) },
+      ...{ event, base: event, iif: event.iif, oif: undefined, ctId: undefined },
     };
     this.#open.set(event.id, packet);
     return packet;

@@ -3,7 +3,7 @@ import { Hook, Priority } from "../../../netlink/constants.js";
 import type { RuleInfo, TableRef } from "../../../netlink/kernel.js";
 import type { IpFamily } from "../../../base/ip.js";
 import { type Bits, equals, exactly, hostNumber, masked, wordOf } from "../machine/bits.js";
-import { type Branch, branchOf, changed, guessAll } from "../machine/branch.js";
+import { type Branch, branchOf, changed, distinct, guessAll } from "../machine/branch.js";
 import { type EndedBy, endText, type IsMet } from "../machine/hooks.js";
 import type { World } from "../machine/machine-world.js";
 import { bytesOf, CLIENT_PORT, type Direction, PacketState } from "../machine/packet-state.js";
@@ -272,10 +272,6 @@ export class Judge {
 /** The first bits of an address, which the pods of a cluster share in most clusters: 16, or 48 of IPv6. */
 function networkOf(address: Uint8Array): string {
   return Buffer.from(address.subarray(0, address.length === 4 ? 2 : 6)).toString("hex");
-}
-
-function distinct<T>(all: readonly T[]): T[] {
-  return [...new Map(all.map((one) => [JSON.stringify(one), one])).values()];
 }
 
 /** A packet's path through hooks. */

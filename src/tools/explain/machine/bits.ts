@@ -1,4 +1,5 @@
 /** Bytes with unknown bits, and operations on them. Pure. */
+import { LITTLE_ENDIAN } from "../../../base/byte-order.js";
 import { CmpOp } from "../../../netlink/constants.js";
 
 /** Undefined if the answer depends on unknown bits. */
@@ -75,28 +76,14 @@ export function exclusiveOr(one: Bits, other: Bits): Bits {
  * Shifts 32-bit words in the host's byte order as one number, with the highest word first (nft_bitwise_eval_lshift and
  * _rshift).
  */
-export function shifted({ bytes, known }: Bits, by: number, left: boolean): Bits {
-  const width = BigInt(bytes.length * 8);
-  const all = (1n << width) - 1n;
-  const amount = BigInt(by);
-  const shift = (value: bigint, fill: bigint): Uint8Array => {
-    const moved = left
-      ? ((value << amount) | (fill >> (width - amount))) & all
-      : (value >> amount) | (fill << (width - amount));
-    return wordsFrom(moved & all, bytes.length);
-  };
-  return { bytes: shift(bigOf(bytes), 0n), known: shift(bigOf(known), all) };
-}
-
-function bigOf(bytes: Uint8Array): bigint {
-  const words = new Uint32Array(bytes.slice(0, bytes.length & ~3).buffer);
-  return words.reduce((all, word) => (all << 32n) | BigInt(word), 0n);
-}
-
-function wordsFrom(value: bigint, length: number): Uint8Array {
-  const words = new Uint32Array(length / 4);
-  for (let i = words.length - 1, rest = value; i >= 0; i--, rest >>= 32n) words[i] = Number(rest & 0xffffffffn);
-  return new Uint8Array(words.buffer);
+export function shifted(bits: Bits, by: number, left: boolean): Bits {
+  const inOrder = (words: Bits): Bits => (LITTLE_ENDIAN ? swapped(words, 4) : words);
+  const { bytes, known } = inOrder(bits);
+  const offset = Math.floor((left ? by : -by) / 8);
+  const rest = (left ? by : -by) - 8 * offset;
+  const moved = (all: Uint8Array, fill: number): Uint8Array =>
+    all.map((_, i) => ((all[i + offset] ?? fill) << rest) | ((all[i + offset + 1] ?? fill) >>> (8 - rest)));
+  return inOrder({ bytes: moved(bytes, 0), known: moved(known, 0xff) });
 }
 
 /** Reverses each field of `size` bytes. */

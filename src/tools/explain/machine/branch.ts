@@ -84,3 +84,8 @@ function withCommonGuesses(one: Branch, other: Branch): Branch {
   }
   return { ...one, guesses, limited: one.limited || other.limited };
 }
+
+/** Removes duplicates of plain values. */
+export function distinct<T>(all: readonly T[]): T[] {
+  return [...new Map(all.map((one) => [JSON.stringify(one), one])).values()];
+}

@@ -260,19 +260,16 @@ export function portBytes(port: number): Uint8Array {
 
 /** Fields of the IP header at their offsets (RFC 791, RFC 8200), without addresses. The packet is not a fragment. */
 function networkHeader(facts: PacketFacts): Bits {
-  const ip4 = facts.family === "ip";
-  let header = unknownBits(ip4 ? 20 : 40);
-  const put = (at: number, byte: number, known = 0xff): void => {
-    header = withPart(header, at, { bytes: Uint8Array.of(byte), known: Uint8Array.of(known) });
-  };
-  put(0, ip4 ? 0x40 : 0x60, 0xf0);
-  put(ip4 ? 9 : 6, protocolNumberOf(facts));
-  if (ip4) {
-    // The sender chooses the flag "don't fragment".
-    put(6, 0, 0xbf);
-    put(7, 0);
-  }
-  return header;
+  const isIp4 = facts.family === "ip";
+  const { bytes, known } = unknownBits(isIp4 ? 20 : 40);
+  const put = (at: number, byte: number, isKnown = 0xff): void => void ([bytes[at], known[at]] = [byte, isKnown]);
+  put(0, isIp4 ? 0x40 : 0x60, 0xf0);
+  put(isIp4 ? 9 : 6, protocolNumberOf(facts));
+  if (!isIp4) return { bytes, known };
+  // The sender chooses the flag "don't fragment".
+  put(6, 0, 0xbf);
+  put(7, 0);
+  return { bytes, known };
 }
 
 export function protocolNumberOf({ family, protocol }: Pick<PacketFacts, "family" | "protocol">): number {

@@ -107,13 +107,8 @@ export function ctValue(key: number, direction: number | undefined, state: Packe
  * The bits from SRC_NAT_DONE on belong to the tracker. For a reply of an unknown connection, it is unknown whether that is
  * masqueraded or assured.
  */
-export function connectionStatus({
-  destinationChanged,
-  sourceChanged,
-  direction,
-  connection,
-  answers,
-}: Readonly<PacketState>): Bits {
+export function connectionStatus(state: Readonly<PacketState>): Bits {
+  const { destinationChanged, sourceChanged, direction, connection, answers } = state;
   const reply = direction === "reply" && answers === undefined;
   const value =
     (destinationChanged === true ? CtStatus.dnat : 0) |

@@ -9,13 +9,9 @@ import type { Final } from "./run-chain.js";
 import { runHook } from "./run-hook.js";
 
 /** Rules see the interfaces of the place where they run. */
-export function setInterfaces(
-  state: PacketState,
-  inInterface: string | undefined,
-  outInterface: string | undefined,
-): void {
-  state.inInterface = inInterface;
-  state.outInterface = outInterface;
+export function setInterfaces(state: PacketState, received?: string, sent?: string): void {
+  state.inInterface = received;
+  state.outInterface = sent;
 }
 
 export class Passage {

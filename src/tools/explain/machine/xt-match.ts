@@ -10,13 +10,13 @@ type Match = (info: Buffer, state: PacketState, world: World) => Ternary | Promi
 
 /** By name and revision, with the size of the information in bytes. */
 const MATCHES: Readonly<Record<string, readonly [size: number, match: Match]>> = {
-  "addrtype 0": [12, (info, ...rest) => addressTypes(info, u32(info, 4) !== 0, u32(info, 8) !== 0, ...rest)],
+  "addrtype 0": [12, (info, ...rest) => addressTypes(info, [u32(info, 4) !== 0, u32(info, 8) !== 0], ...rest)],
   "addrtype 1": [
     8,
     (info, ...rest) => {
       const flags = u32(info, 4);
       // Limited to the addresses of an interface.
-      return (flags & 12) !== 0 ? undefined : addressTypes(info, (flags & 1) !== 0, (flags & 2) !== 0, ...rest);
+      return (flags & 12) !== 0 ? undefined : addressTypes(info, [(flags & 1) !== 0, (flags & 2) !== 0], ...rest);
     },
   ],
   "comment 0": [0, () => true],
@@ -96,32 +96,24 @@ function multiport(info: Buffer, state: PacketState): Ternary {
 
 /** Ranges of source and destination addresses, of 16 bytes each, and flags. */
 function addressRanges(info: Buffer, state: PacketState): Ternary {
-  const flags = info[64];
-  const within = (bits: Bits, at: number): Ternary =>
-    isWithin(bits, info.subarray(at, at + bits.bytes.length), info.subarray(at + 16, at + 16 + bits.bytes.length));
-  return all([
-    (flags & 1) === 0 ? true : not(within(state.get("source"), 0), (flags & 0x10) !== 0),
-    (flags & 2) === 0 ? true : not(within(state.get("destination"), 32), (flags & 0x20) !== 0),
-  ]);
+  const parts = (["source", "destination"] as const).map((end, i) => {
+    const bits = state.get(end);
+    const [from, to] = [32 * i, 32 * i + 16].map((at) => info.subarray(at, at + bits.bytes.length));
+    return (info[64] & (1 << i)) === 0 || not(isWithin(bits, from, to), (info[64] & (16 << i)) !== 0);
+  });
+  return all(parts);
 }
 
-async function addressTypes(
-  info: Buffer,
-  notSource: boolean,
-  notDestination: boolean,
-  state: PacketState,
-  world: World,
-): Promise<Ternary> {
-  const has = async (mask: number, address: string | undefined, isInverted: boolean): Promise<Ternary> => {
+/** Masks of types of the source and the destination, and whether each is inverted. */
+async function addressTypes(info: Buffer, isNot: boolean[], state: PacketState, { routes }: World): Promise<Ternary> {
+  const parts = (["source", "destination"] as const).map(async (end, i) => {
+    const [mask, address] = [u16(info, 2 * i), state[end]];
     if (mask === 0) return true;
     // For IPv6, other types are not those of `fib`, and may be combined.
     if (address === undefined || (state.family === "ip6" && mask !== 1 << AddressType.local)) return undefined;
-    return not((mask & (1 << (await world.routes.addressType(address)))) !== 0, isInverted);
-  };
-  return all([
-    await has(u16(info, 0), state.source, notSource),
-    await has(u16(info, 2), state.destination, notDestination),
-  ]);
+    return not((mask & (1 << (await routes.addressType(address)))) !== 0, isNot[i]);
+  });
+  return all(await Promise.all(parts));
 }
 
 /** Flags of the match. */
