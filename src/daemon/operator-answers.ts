@@ -8,8 +8,6 @@ import { ControlServer, NotReady, type Route } from "./control/control-server.js
 import { ServiceBoard } from "./answers/service-board.js";
 import { StatusBoard } from "./answers/status-board.js";
 import { API_VERSION, type Diagnosis } from "../observe/status-report.js";
-import { openConnections } from "../tools/explain/world/open-connections.js";
-import { legacyObstacles } from "../tools/explain/world/legacy-obstacles.js";
 import { packetOf, reportOn, type Sources } from "../tools/explain/packet-report.js";
 import { reportText } from "../tools/explain/text/report-text.js";
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
@@ -170,8 +168,6 @@ export class OperatorAnswers {
       ownerOf: (to) => (this.board.writtenNothing ? Promise.resolve(undefined) : ownerOf(to)),
       services: all,
       nodePorts: (family: IpFamily) => Promise.resolve(this.board.nodePortsOf(family)),
-      openConnections,
-      legacyRules: (family: IpFamily) => legacyObstacles(kernel.legacy, family),
     };
     const explain = async (words: readonly string[]): Promise<string> =>
       reportText(await reportOn(packetOf(words, ""), kernel, sources));

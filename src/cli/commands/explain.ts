@@ -1,9 +1,6 @@
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { familyOf, parseAddress, withPort } from "../../base/ip.js";
 import { vipsOf } from "../../model/service-address.js";
-import type { NftKernel } from "../../netlink/nft-kernel.js";
-import { openConnections } from "../../tools/explain/world/open-connections.js";
-import { legacyObstacles } from "../../tools/explain/world/legacy-obstacles.js";
 import { TRANSPORTS } from "../../tools/explain/packet-spec.js";
 import { packetOf, type PacketReport, reportOn, type Sources } from "../../tools/explain/packet-report.js";
 import { reportText } from "../../tools/explain/text/report-text.js";
@@ -32,7 +29,7 @@ export async function explainCommand(words: readonly string[], options: ExplainO
   const kernel = await openKernel();
   try {
     for (const [i, spec] of specs.entries()) {
-      const report: PacketReport = await reportOn(spec, kernel, sourcesOf(answers, kernel));
+      const report: PacketReport = await reportOn(spec, kernel, sourcesOf(answers));
       const text = options.output === "json" ? jsonText({ ...KIND, ...report }) : fitted(reportText(report));
       await writeOut(i === 0 || options.output === "json" ? text : `\n${text}`);
     }
@@ -67,7 +64,7 @@ async function packetsOf(
   throw new UserError(`${last} has no address for such a packet; it has ${[...ports].join(", ")}`);
 }
 
-function sourcesOf(answers: DaemonAnswers, kernel: NftKernel): Sources {
+function sourcesOf(answers: DaemonAnswers): Sources {
   return {
     ownerOf: (to) => ifRunning(answers.ownerOf(to).then((list) => list?.items ?? [])),
     services: async () => (await ifRunning(answers.services()))?.items ?? [],
@@ -75,8 +72,6 @@ function sourcesOf(answers: DaemonAnswers, kernel: NftKernel): Sources {
       const status = await ifRunning(answers.status());
       return status?.families.find((each) => each.family === family);
     },
-    openConnections,
-    legacyRules: (family) => legacyObstacles(kernel.legacy, family),
   };
 }
 

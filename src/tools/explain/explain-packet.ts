@@ -105,7 +105,11 @@ interface Drawn {
  * Explains a packet whose incoming interface may not have been given: it comes by the interface of the route to its
  * source. Rejects with KernelError if the ruleset cannot be read.
  */
-export async function explainArriving(kernel: RoutedKernel, spec: PacketSpec, routing: Routing): Promise<Explanation> {
+export async function explainArriving(
+  kernel: RoutedKernel,
+  spec: PacketSpec,
+  routing = new Routing(kernel),
+): Promise<Explanation> {
   const asGiven = await explainPacket(kernel, spec, routing);
   if (spec.inInterface !== "" || (await routing.hasAddress(spec.source))) return asGiven;
   const route = await routing.route(spec.source);

@@ -2,6 +2,7 @@
 import { vipsOf } from "../../model/service-address.js";
 import { familyOf, type IpFamily, parseAddress } from "../../base/ip.js";
 import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../../observe/status-report.js";
+import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import { hostAndPort, packetWords } from "../packet-words.js";
 import { isLoopback } from "../../node/node-facts.js";
 import { readListeners } from "../../node/socket-listeners.js";
@@ -17,7 +18,8 @@ import {
   sampleNotes,
   sourceRangeNotes,
 } from "./service-notes.js";
-import type { OpenConnections } from "./world/open-connections.js";
+import { legacyObstacles } from "./world/legacy-obstacles.js";
+import { type OpenConnections, openConnections } from "./world/open-connections.js";
 import { type RoutedKernel, Routing } from "./world/routing.js";
 
 /** Arguments that do not describe a packet. The message shows the syntax. */
@@ -90,22 +92,20 @@ export interface Sources {
   services(): Promise<readonly ServicePortStatus[]>;
   /** Where node ports are served. Returns undefined if unknown. */
   nodePorts(family: IpFamily): Promise<NodePortStatus | undefined>;
-  /** Open connections from the packet's sender (undefined: from any) to its destination. */
-  openConnections(to: Addressed, source: string | undefined): Promise<readonly OpenConnections[]>;
-  /** Descriptions of older iptables rules that may decide over packets of a family. Their content cannot be read. */
-  legacyRules(family: IpFamily): Promise<readonly string[]>;
 }
 
+type ReportKernel = RoutedKernel & { readonly legacy: Pick<LegacyTables, "forwardDrops" | "layout"> };
+
 /** Reports what the kernel does with such a packet, and related facts. */
-export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, sources: Sources): Promise<PacketReport> {
+export async function reportOn(packet: AskedPacket, kernel: ReportKernel, sources: Sources): Promise<PacketReport> {
   const routing = new Routing(kernel);
-  const legacy = await sources.legacyRules(packet.family);
+  const legacy = await legacyObstacles(kernel.legacy, packet.family);
   const read = await explainArriving(kernel, packet, routing);
   // Rules that cannot be read make every verdict unknown.
   const { verdict, otherwise = verdict, unknown } = read;
   const explanation: Explanation =
     legacy.length === 0 ? read : { ...read, verdict: "unknown", otherwise, unknown: [...legacy, ...unknown] };
-  const open = await sources.openConnections(packet, packet.sourceAssumed === true ? undefined : packet.source);
+  const open = await openConnections(packet, packet.sourceAssumed === true ? undefined : packet.source);
   const ports = await sources.ownerOf(packet);
   const owner = ports && ownerOf(packet, ports);
   const notes = [

@@ -6,7 +6,7 @@ import { placeOf } from "../machine/packet-state.js";
 import { LINK_PARTS, type LinkPart } from "../machine/packet-values.js";
 import type { RoutedKernel } from "../world/routing.js";
 
-/** What some rule reads. Packets that are equal in this are treated alike. */
+/** Parts of a packet that some rule reads. Packets that are equal in them are treated alike. */
 export interface SeenFields {
   /** Bits of addresses, and of ports, of the source or the destination. */
   readonly address: Readonly<Record<IpFamily, Uint8Array>>;

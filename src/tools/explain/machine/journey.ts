@@ -1,6 +1,5 @@
 /** A packet's way through this node, from its first hook to its last. */
 import { AddressType, Hook } from "../../../netlink/constants.js";
-import type { KernelRoute } from "../../../netlink/route-table.js";
 import { isLoopback } from "../../../node/node-facts.js";
 import { equals, hostNumber, numberIn, partOf } from "./bits.js";
 import { type Branch, changed, guessAll, guessed, merged } from "./branch.js";
@@ -77,20 +76,12 @@ export class Journey {
 
   /** Continues after the first routing decision. */
   async #goOn(branch: Branch, origin: Origin): Promise<void> {
-    const { state } = branch;
-    const isLocal = await this.#isLocal(state);
-    const why =
-      isLocal === undefined
-        ? "the destination of the packet, which is unknown here"
-        : isLocal
-          ? undeliverable(state, origin)
-          : await this.#unroutable(state, origin);
+    const { isLocal, out, why } = await this.#decide(branch.state, origin);
     if (why !== undefined) {
       this.#ends.push({ ...NOWHERE, end: "unknown", branch: guessed(branch, why, "yes") });
       return;
     }
     const passage = this.#passage;
-    const out = isLocal ? "lo" : await this.#interfaceFor(state, origin);
     if (origin.isHere) {
       const left = await passage.send(await this.#routed([branch], Hook.postrouting), out);
       if (!isLocal) return this.#arrive(left, false, out);
@@ -119,47 +110,38 @@ export class Journey {
   async #routed(branches: readonly Branch[], hook: number): Promise<readonly Branch[]> {
     const routed: Branch[] = [];
     for (const branch of branches) {
-      const isLocal = await this.#isLocal(branch.state);
-      const out = isLocal === true ? "lo" : await this.#interfaceFor(branch.state, { isHere: true });
+      const { out } = await this.#decide(branch.state, { isHere: true });
       routed.push(...(await this.#passage.through(hook, [branch], (state) => setInterfaces(state, "", out))));
     }
     return merged(routed);
   }
 
-  async #isLocal({ destination, redirected }: PacketState): Promise<boolean | undefined> {
-    if (redirected) return true;
-    if (destination === undefined) return undefined;
-    return (await this.#world.routes.addressType(destination)) === AddressType.local;
-  }
-
-  async #interfaceFor(state: PacketState, origin: Origin): Promise<string | undefined> {
-    const route = await this.#routeOf(state, origin);
-    return typeof route === "string" ? undefined : route.interfaceName;
-  }
-
-  /**
-   * Why the packet does not go where it is addressed. Only for replies and marks that change the route: for others,
-   * see `nodeNotes`.
-   */
-  async #unroutable(state: PacketState, origin: Origin): Promise<string | undefined> {
-    const route = await this.#routeOf(state, origin);
-    const to = `the route to ${state.destination}`;
-    if (route === "unknown") return undefined;
-    if (route !== "none") return route.type === AddressType.local ? `${to}, which is local (ip rule)` : undefined;
-    const { source, destination = "" } = state;
-    const unmarked = { source, ...(!origin.isHere && { inInterface: origin.in }) };
-    const isOther = (await this.#world.routes.policyRoute(destination, unmarked)) !== "none";
-    return state.direction === "reply" || isOther ? `${to}, which is missing, or refuses packets` : undefined;
-  }
-
-  async #routeOf(state: PacketState, origin: Origin): Promise<KernelRoute | "none" | "unknown"> {
-    const { source, destination } = state;
-    if (destination === undefined) return "unknown";
-    const mark = numberIn(state.mark);
+  /** The routing decision, and why it is unknown. */
+  async #decide(
+    state: PacketState,
+    origin: Origin,
+  ): Promise<{ readonly isLocal: boolean; readonly out: string | undefined; readonly why?: string | undefined }> {
+    const { source, destination = "", redirected, direction } = state;
     const { routes } = this.#world;
+    if (redirected || (destination !== "" && (await routes.addressType(destination)) === AddressType.local))
+      return { isLocal: true, out: "lo", why: undeliverable(state, origin) };
+    const away = { isLocal: false, out: undefined };
+    if (destination === "") return { ...away, why: "the destination of the packet, which is unknown here" };
+    const mark = numberIn(state.mark);
     // Not every chain that marks a packet of this node changes its route.
-    if (origin.isHere) return routes.policyRoute(destination, { source, ...(mark === 0 && { mark }) });
-    return routes.policyRoute(destination, origin.in === undefined ? {} : { source, inInterface: origin.in, mark });
+    const own = { source, ...(mark === 0 && { mark }) };
+    const from = origin.isHere ? own : origin.in === undefined ? {} : { source, inInterface: origin.in, mark };
+    const route = await routes.policyRoute(destination, from);
+    const to = `the route to ${destination}`;
+    if (route === "unknown") return away;
+    // For other packets than replies and those with marks that change the route, see `nodeNotes`.
+    if (route === "none") {
+      const unmarked = { source, ...(!origin.isHere && { inInterface: origin.in }) };
+      const isOther = direction === "reply" || (await routes.policyRoute(destination, unmarked)) !== "none";
+      return { ...away, why: isOther ? `${to}, which is missing, or refuses packets` : undefined };
+    }
+    const why = route.type === AddressType.local ? `${to}, which is local (ip rule)` : undefined;
+    return { isLocal: false, out: route.interfaceName, why };
   }
 
   async #final({ branch, verdict, by }: Final, point: number): Promise<void> {
