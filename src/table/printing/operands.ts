@@ -10,7 +10,7 @@ import {
   XfrmKey,
 } from "../../netlink/constants.js";
 import type { Expr } from "../../netlink/kernel.js";
-import { FIELD_TYPES, hex } from "../rules/field-types.js";
+import { hex } from "../rules/field-types.js";
 import { fieldAt, type KnownField, otherField } from "./field-index.js";
 import type { PacketContext } from "./packet-context.js";
 import type { BinaryOperator, Of, Registers, Term } from "./registers.js";
@@ -195,10 +195,7 @@ function generatedOperand(expr: Expr): Operand {
     }
     case "socket":
       if (expr.key !== SocketKey.cgroupv2) return NOTHING;
-      return {
-        text: `socket cgroupv2 level ${expr.level ?? 0}`,
-        forms: [{ type: "integer", bits: 64, length: 8, hostOrder: true }],
-      };
+      return { text: `socket cgroupv2 level ${expr.level ?? 0}`, forms: [{ ...INTEGER, bits: 64, length: 8 }] };
     case "xfrm":
       return xfrmOperand(expr);
     default:
@@ -214,8 +211,7 @@ function xfrmOperand({ key, dir, spnum = 0 }: Of<"xfrm">): Operand {
   const isSix = key === XfrmKey.daddrIp6 || key === XfrmKey.saddrIp6;
   const end = key === XfrmKey.saddrIp4 || key === XfrmKey.saddrIp6 ? "saddr" : "daddr";
   const type = isSix ? "ipv6_addr" : "ipv4_addr";
-  const bits = FIELD_TYPES[type].bits;
-  return { text: `${text}${isSix ? "ip6" : "ip"} ${end}`, forms: [{ type, bits, length: bits / 8, hostOrder: false }] };
+  return { text: `${text}${isSix ? "ip6" : "ip"} ${end}`, forms: [formOf(type)] };
 }
 
 /** The data that rules of our own write to a set that is not declared. */

@@ -12,11 +12,7 @@ export type Term = { readonly length: number } & (
   | { readonly kind: "hash"; readonly hash: Of<"hash">; readonly of: Term | undefined }
   | { readonly kind: "constant"; readonly data: Uint8Array }
   | { readonly kind: "binary"; readonly operator: BinaryOperator; readonly of: Term; readonly operand: Uint8Array }
-  | {
-      readonly kind: "swapped";
-      readonly of: Term;
-      readonly op: number;
-    }
+  | { readonly kind: "swapped"; readonly of: Term; readonly op: number }
   | { readonly kind: "map"; readonly key: Term; readonly lookup: Of<"lookup"> }
   | { readonly kind: "key"; readonly parts: readonly Term[] }
   | { readonly kind: "unknown" }

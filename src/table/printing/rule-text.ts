@@ -85,38 +85,25 @@ function lengthOfField(expr: Expr): number {
 }
 
 function calculated({ op = BitwiseOp.maskXor, mask, xor, data, len, sreg2 }: Of<"bitwise">, of: Term): Term {
-  const term = (operator: BinaryOperator, operand: Uint8Array, from: Term): Term => ({
-    kind: "binary",
-    operator,
-    of: from,
-    operand,
-    length: len,
-  });
+  const term = (operator: BinaryOperator, operand: Uint8Array, from: Term): Term => {
+    return { kind: "binary", operator, of: from, operand, length: len };
+  };
   if (sreg2 !== undefined) return { kind: "unknown", length: len };
   if (op === BitwiseOp.lshift || op === BitwiseOp.rshift)
     return term(op === BitwiseOp.lshift ? "<<" : ">>", data ?? new Uint8Array(4), of);
   if (mask === undefined || xor === undefined) return { kind: "unknown", length: len };
-  return maskedAndChanged(of, bytesToNumber(mask), bytesToNumber(xor), len, term);
-}
-
-/** `(of & mask) ^ xor`: bits that the mask clears and `xor` sets are set. */
-function maskedAndChanged(
-  of: Term,
-  mask: bigint,
-  xor: bigint,
-  length: number,
-  term: (operator: BinaryOperator, operand: Uint8Array, from: Term) => Term,
-): Term {
-  const all = (1n << BigInt(length * 8)) - 1n;
-  const set = xor & ~mask & all;
+  // `(of & mask) ^ xor`: bits that the mask clears and `xor` sets are set.
+  const [kept, flipped] = [bytesToNumber(mask), bytesToNumber(xor)];
+  const all = (1n << BigInt(len * 8)) - 1n;
+  const set = flipped & ~kept & all;
   const steps: readonly (readonly [BinaryOperator, bigint, neutral: bigint])[] = [
-    ["&", mask | set, all],
-    ["^", xor & mask, 0n],
+    ["&", kept | set, all],
+    ["^", flipped & kept, 0n],
     ["|", set, 0n],
   ];
   return steps.reduce(
     (from, [operator, operand, neutral]) =>
-      operand === neutral ? from : term(operator, numberToBytes(operand, length), from),
+      operand === neutral ? from : term(operator, numberToBytes(operand, len), from),
     of,
   );
 }

@@ -13,7 +13,7 @@ import {
   SynproxyFlag,
 } from "../../netlink/constants.js";
 import type { Expr } from "../../netlink/kernel.js";
-import { ICMP_CODES, ICMPV6_CODES, ICMPX_CODES } from "../rules/field-types.js";
+import { ICMP_CODES, ICMPV6_CODES, ICMPX_CODES, type ValueType } from "../rules/field-types.js";
 import { LIMIT_SECONDS, LOG_FLAGS, LOG_LEVELS } from "../rules/vocabulary.js";
 import { fieldAt, type KnownField, otherField } from "./field-index.js";
 import {
@@ -38,6 +38,9 @@ type Texts = { readonly [T in Expr["type"]]?: (expr: Of<T>, reading: Reading) =>
 
 const words = (...parts: readonly (string | false | undefined)[]): string =>
   parts.filter((part) => part !== false && part !== undefined && part !== "").join(" ");
+/** The names of the bits that are set. */
+const namesOf = (bits: Readonly<Record<string, number>>, flags = 0): string[] =>
+  Object.keys(bits).filter((name) => (flags & bits[name]) !== 0);
 const over = (flags = 0): string | false => (flags & 1) !== 0 && "over";
 
 /** A statement in nft's words. */
@@ -70,23 +73,20 @@ const TEXTS: Texts = {
   payload: setHeader,
   exthdr: exthdrText,
   dup: ({ sregAddr, sregDev }, reading) => {
-    const device = deviceText(sregDev, reading);
+    const device = writtenAt(sregDev, "iface_index", reading);
     const address = sregAddr === undefined ? undefined : addressAt(sregAddr, reading);
     return words("dup to", address ?? device, address !== undefined && device !== undefined && `device ${device}`);
   },
   fwd: ({ sregDev, sregAddr, nfproto }, reading) => {
-    const device = deviceText(sregDev, reading) ?? UNKNOWN_TEXT;
+    const device = writtenAt(sregDev, "iface_index", reading) ?? UNKNOWN_TEXT;
     if (sregAddr === undefined) return `fwd to ${device}`;
     return `fwd ${versionText(nfproto)} to ${addressAt(sregAddr, reading)} device ${device}`;
   },
   synproxy: ({ mss = 0, wscale = 0, flags = 0 }) => {
     const hasSizes = (flags & (SynproxyFlag.mss | SynproxyFlag.wscale)) !== 0;
-    return words(
-      "synproxy",
-      hasSizes && `mss ${mss} wscale ${wscale}`,
-      (flags & SynproxyFlag.timestamp) !== 0 && "timestamp",
-      (flags & SynproxyFlag.sackPerm) !== 0 && "sack-perm",
-    );
+    const { timestamp, sackPerm } = SynproxyFlag;
+    const options = namesOf({ timestamp, "sack-perm": sackPerm }, flags);
+    return words("synproxy", hasSizes && `mss ${mss} wscale ${wscale}`, ...options);
   },
   // The name is the first attribute of a match or target of iptables.
   opaque: ({ name, data }) => {
@@ -111,20 +111,16 @@ export function limitText({ rate, unit, burst = 0, limitType, flags }: Of<"limit
 }
 
 function bytesText(bytes: bigint): string {
-  const [unit, size] = (
-    [
-      ["mbytes", 1_048_576n],
-      ["kbytes", 1024n],
-    ] as const
-  ).find(([, one]) => bytes > 0n && bytes % one === 0n) ?? ["bytes", 1n];
+  const units = { mbytes: 1_048_576n, kbytes: 1024n };
+  const [unit, size] = Object.entries(units).find(([, one]) => bytes > 0n && bytes % one === 0n) ?? ["bytes", 1n];
   return `${bytes / size} ${unit}`;
 }
 
 function logText({ prefix, group, snaplen, qthreshold, level, flags = 0 }: Of<"log">): string {
-  const names = Object.entries(LOG_FLAGS).filter(([, bit]) => (flags & bit) !== 0);
+  const names = namesOf(LOG_FLAGS, flags);
   const isAll = names.length === Object.keys(LOG_FLAGS).length;
   const text = names
-    .map(([name]) => `flags ${name}`)
+    .map((name) => `flags ${name}`)
     .join(" ")
     .replace("flags tcp sequence flags tcp options", "flags tcp sequence,options");
   return words(
@@ -139,15 +135,9 @@ function logText({ prefix, group, snaplen, qthreshold, level, flags = 0 }: Of<"l
 }
 
 function queueText({ num = 0, total = 1, flags = 0, sregQnum }: Of<"queue">, reading: Reading): string {
-  const how = [(flags & QueueFlag.bypass) !== 0 && "bypass", (flags & QueueFlag.cpuFanout) !== 0 && "fanout"].filter(
-    Boolean,
-  );
-  const to =
-    sregQnum === undefined
-      ? total > 1
-        ? `${num}-${num + total - 1}`
-        : String(num)
-      : operandOf(reading.registers.get(sregQnum), reading).text;
+  const how = namesOf({ bypass: QueueFlag.bypass, fanout: QueueFlag.cpuFanout }, flags);
+  const numbers = total > 1 ? `${num}-${num + total - 1}` : String(num);
+  const to = sregQnum === undefined ? numbers : operandOf(reading.registers.get(sregQnum), reading).text;
   return words("queue", how.length > 0 && `flags ${how.join(",")}`, `to ${to}`);
 }
 
@@ -155,49 +145,35 @@ function rejectText({ rejectType, code = 0 }: Of<"reject">, { context }: Reading
   context.useReject(rejectType === RejectType.tcpReset);
   if (rejectType === RejectType.tcpReset) return "reject with tcp reset";
   const isAny = rejectType === RejectType.icmpxUnreachable;
-  const protocol = isAny
-    ? "icmpx"
-    : context.network === "ip"
-      ? "icmp"
-      : context.network === "ip6"
-        ? "icmpv6"
-        : UNKNOWN_TEXT;
-  const codes: Readonly<Record<string, number>> = isAny
-    ? ICMPX_CODES
-    : protocol === "icmpv6"
-      ? ICMPV6_CODES
-      : ICMP_CODES;
+  const protocol = isAny ? "icmpx" : ({ ip: "icmp", ip6: "icmpv6" } as const)[context.network ?? ""];
+  const codes: Readonly<Record<string, number>> = { icmp: ICMP_CODES, icmpx: ICMPX_CODES, icmpv6: ICMPV6_CODES }[
+    protocol ?? "icmp"
+  ];
   const name = Object.keys(codes).find((one) => codes[one] === code) ?? String(code);
   const isDefault = name === "port-unreachable" && (isAny || context.hasOneVersion);
-  return isDefault ? "reject" : `reject with ${protocol} ${name}`;
+  return isDefault ? "reject" : `reject with ${protocol ?? UNKNOWN_TEXT} ${name}`;
 }
 
 type Nat = Of<"nat"> | Of<"masq"> | Of<"redir">;
 
-function flagsText(flags = 0): string {
-  const names = {
-    random: NatFlag.protoRandom,
-    "fully-random": NatFlag.protoRandomFully,
-    persistent: NatFlag.persistent,
-  };
-  return Object.entries(names)
-    .filter(([, bit]) => (flags & bit) !== 0)
-    .map(([name]) => name)
-    .join(",");
-}
+const NAT_FLAGS = {
+  random: NatFlag.protoRandom,
+  "fully-random": NatFlag.protoRandomFully,
+  persistent: NatFlag.persistent,
+};
 
 function portsText({ regProtoMin, regProtoMax }: Nat, reading: Reading): string | undefined {
   if (regProtoMin === undefined) return undefined;
   reading.context.keepConditions();
   const [from, to] = [regProtoMin, regProtoMax ?? regProtoMin].map((register) =>
-    writtenText(reading.registers.get(register), [formOf("inet_service")], reading),
+    writtenAt(register, "inet_service", reading),
   );
   return from === to ? `:${from}` : `:${from}-${to}`;
 }
 
 function ownPorts(how: string, expr: Of<"masq"> | Of<"redir">, reading: Reading): string {
   const ports = portsText(expr, reading);
-  return words(how, ports !== undefined && `to ${ports}`, flagsText(expr.flags));
+  return words(how, ports !== undefined && `to ${ports}`, namesOf(NAT_FLAGS, expr.flags).join(","));
 }
 
 function natText(expr: Of<"nat">, reading: Reading): string {
@@ -214,7 +190,7 @@ function natText(expr: Of<"nat">, reading: Reading): string {
     version,
     (flags & NatFlag.netmap) !== 0 && "prefix",
     `to ${addresses}${ports ?? ""}`,
-    flagsText(flags),
+    namesOf(NAT_FLAGS, flags).join(","),
   );
 }
 
@@ -237,14 +213,11 @@ function addressesText(
 
 function tproxyText({ family, regAddr, regPort }: Of<"tproxy">, reading: Reading): string {
   const isSix = family === NfProto.ip6;
-  const address =
-    regAddr === undefined
-      ? ""
-      : writtenText(reading.registers.get(regAddr), [formOf(isSix ? "ipv6_addr" : "ipv4_addr")], reading);
-  const port =
-    regPort === undefined ? "" : `:${writtenText(reading.registers.get(regPort), [formOf("inet_service")], reading)}`;
+  const address = writtenAt(regAddr, isSix ? "ipv6_addr" : "ipv4_addr", reading) ?? "";
+  const port = writtenAt(regPort, "inet_service", reading);
   const version = reading.context.isInet ? versionText(family) : undefined;
-  return words("tproxy", version, `to ${isSix && address !== "" ? `[${address}]` : address}${port}`);
+  const to = isSix && address !== "" ? `[${address}]` : address;
+  return words("tproxy", version, `to ${to}${port === undefined ? "" : `:${port}`}`);
 }
 
 function dynsetText(
@@ -344,9 +317,8 @@ function changeOf(term: Term, length: number): Change | undefined {
   return { from: bits - text.length, width, value: set >> BigInt(text.length - width) };
 }
 
-function deviceText(register: number | undefined, reading: Reading): string | undefined {
-  if (register === undefined) return undefined;
-  return writtenText(reading.registers.get(register), [formOf("iface_index")], reading);
+function writtenAt(register: number | undefined, type: ValueType, reading: Reading): string | undefined {
+  return register === undefined ? undefined : writtenText(reading.registers.get(register), [formOf(type)], reading);
 }
 
 function addressAt(register: number, reading: Reading): string {
