@@ -1,6 +1,6 @@
 /** Other programs' base chains, with what their rules do besides deciding over packets. */
 import { FLOWTABLE_REF } from "../../../flowtable/operations.js";
-import { TableFlag, VERDICT_REGISTER } from "../../../netlink/constants.js";
+import { MetaKey, TableFlag, VERDICT_REGISTER } from "../../../netlink/constants.js";
 import type { BaseChain, Expr, RuleInfo, TableRef } from "../../../netlink/kernel.js";
 import type { IpFamily } from "../../../base/ip.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../../ruleset/names.js";
@@ -83,12 +83,16 @@ async function walk(
 /** Expressions whose results are in the rule itself. */
 const OWN_VALUES: readonly Expr["type"][] = ["immediate", "meta", "bitwise", "opaque"];
 
+const isWriting = (expr: Expr): boolean =>
+  expr.type === "meta" ? expr.key === MetaKey.mark && expr.dreg === undefined : expr.type === "opaque";
+
 /** Returns the bits that a rule sets or flips in a mark that is 0. A value that is not in the rule, such as a stored mark, counts as none. */
 export async function markBitsSet(rule: RuleInfo, world: World): Promise<number> {
-  const { family, table, chain } = rule;
+  const { family, table, chain, exprs } = rule;
+  if (!exprs.some(isWriting)) return 0;
   const begin = branchOf(new PacketState({ family: "ip", protocol: "tcp" }));
   const run = new RuleContext(world, { hook: "", ref: { family, table }, chain, rule }, begin);
-  for (const expr of rule.exprs) {
+  for (const expr of exprs) {
     if (OWN_VALUES.includes(expr.type)) await evaluate(expr, run);
     else if ("dreg" in expr && expr.dreg !== VERDICT_REGISTER) run.writeUnknown(expr.dreg);
   }
