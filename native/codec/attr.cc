@@ -1,8 +1,5 @@
 #include "codec/attr.h"
 
-#include <arpa/inet.h>
-#include <endian.h>
-
 #include <cerrno>
 
 namespace nftp {
@@ -45,55 +42,20 @@ void AttrWriter::EndNest(nlattr* nest) {
 
 Malformed::Malformed(const std::string& what) : Failure("system", "malformed netlink message: " + what, EBADMSG) {}
 
-uint8_t AttrView::U8() const {
-  if (length != 1) throw Malformed("expected 1 byte in attribute " + std::to_string(type()));
-  return data[0];
+void ThrowMalformed(const char* what) { throw Malformed(what); }
+
+void ThrowWrongLength(uint16_t type, size_t expected) {
+  throw Malformed("attribute " + std::to_string(type) + " does not have " + std::to_string(expected) + " bytes");
 }
 
-uint16_t AttrView::U16() const {
-  if (length != 2) throw Malformed("expected 2 bytes in attribute " + std::to_string(type()));
-  uint16_t wire;
-  std::memcpy(&wire, data, sizeof wire);
-  return ntohs(wire);
-}
-
-uint32_t AttrView::U32() const {
-  if (length != 4) throw Malformed("expected 4 bytes in attribute " + std::to_string(type()));
-  return ntohl(Load32(data));
-}
-
-uint64_t AttrView::U64() const {
-  if (length != 8) throw Malformed("expected 8 bytes in attribute " + std::to_string(type()));
-  return be64toh(Load64(data));
-}
-
-std::string_view AttrView::Text() const {
-  const char* text = reinterpret_cast<const char*>(data);
-  return {text, strnlen(text, length)};
-}
-
-AttrReader::AttrReader(const nlmsghdr* message, size_t header) : at_(nullptr), left_(0) {
-  const size_t offset = sizeof(nlmsghdr) + Align4(header);
-  if (message->nlmsg_len < sizeof(nlmsghdr) + header) throw Malformed("the message is shorter than its header");
-  if (message->nlmsg_len <= offset) return;
-  at_ = reinterpret_cast<const uint8_t*>(message) + offset;
-  left_ = message->nlmsg_len - offset;
-}
-
-bool AttrReader::Next() {
-  if (left_ == 0) return false;
-  nlattr header;
-  if (left_ < sizeof header) throw Malformed("trailing bytes follow the attributes");
-  std::memcpy(&header, at_, sizeof header);
-  if (header.nla_len < sizeof header || header.nla_len > left_)
-    throw Malformed("an attribute's length is out of bounds");
-  attr_.raw_type = header.nla_type;
-  attr_.data = at_ + sizeof header;
-  attr_.length = static_cast<uint16_t>(header.nla_len - sizeof header);
-  const size_t step = Align4(header.nla_len);
-  at_ += step < left_ ? step : left_;
-  left_ -= step < left_ ? step : left_;
-  return true;
+std::optional<size_t> ListIndexAt(const uint8_t* message, uint16_t list, size_t offset) {
+  const AttrView nest = Attributes(AttrReader(reinterpret_cast<const nlmsghdr*>(message)))[list];
+  size_t index = 0;
+  for (AttrReader reader(nest); reader.Next(); ++index) {
+    const size_t start = static_cast<size_t>(reader.attr().data - message) - kAttrHeader;
+    if (offset >= start && offset < start + kAttrHeader + reader.attr().length) return index;
+  }
+  return std::nullopt;
 }
 
 }  // namespace nftp

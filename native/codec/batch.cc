@@ -27,19 +27,6 @@ const ElementsOp* RecordsOf(const Op& op) {
   return std::get_if<ElementsOp>(&op.body);
 }
 
-// The expression of a rule's message that `offset` points into, counted from the first.
-std::optional<size_t> ExpressionAt(const uint8_t* message, size_t offset) {
-  for (AttrReader reader(reinterpret_cast<const nlmsghdr*>(message), sizeof(nfgenmsg)); reader.Next();) {
-    if (reader.attr().type() != NFTA_RULE_EXPRESSIONS) continue;
-    size_t index = 0;
-    for (AttrReader list(reader.attr()); list.Next(); ++index) {
-      const size_t start = static_cast<size_t>(list.attr().data - message) - kAttrHeader;
-      if (offset >= start && offset < start + kAttrHeader + list.attr().length) return index;
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 size_t LargestBatch() {
@@ -162,10 +149,9 @@ std::optional<Fault> Batch::FaultOf(const ErrorReply& reply) const {
   fault.op = message.op;
   fault.error = reply.error;
   fault.text = reply.text;
-  uint64_t record = 0;
-  if (reply.offset && RecordsOf(ops_[message.op]) != nullptr &&
-      RecordAtOffset(region_.data() + message.offset, *reply.offset, &record)) {
-    fault.element = message.first_record + record;
+  if (reply.offset && RecordsOf(ops_[message.op]) != nullptr) {
+    const auto record = ListIndexAt(region_.data() + message.offset, NFTA_SET_ELEM_LIST_ELEMENTS, *reply.offset);
+    if (record) fault.element = message.first_record + *record;
   }
   return fault;
 }
@@ -180,7 +166,7 @@ std::string Batch::Describe(const Fault& fault, const std::optional<uint32_t>& o
   if (offset) {
     for (const Message& message : messages_) {
       if (message.op != fault.op) continue;
-      const std::optional<size_t> index = ExpressionAt(region_.data() + message.offset, *offset);
+      const auto index = ListIndexAt(region_.data() + message.offset, NFTA_RULE_EXPRESSIONS, *offset);
       if (index && *index < rule->exprs.size()) {
         text += ", at expression " + std::to_string(*index) + " (" + rule->exprs[*index].name + ")";
       }

@@ -22,20 +22,16 @@ uint8_t* PutHeader(uint8_t* out, uint16_t type, size_t payload) {
   return out + sizeof header;
 }
 
-uint8_t* PutNestedValue(uint8_t* out, uint16_t type, const uint8_t* data, size_t length) {
-  const size_t padded = Align4(length);
-  out = PutHeader(out, type | NLA_F_NESTED, kAttrHeader + padded);
-  out = PutHeader(out, NFTA_DATA_VALUE, length);
-  std::memcpy(out, data, length);
-  std::memset(out + length, 0, padded - length);
-  return out + padded;
-}
-
 uint8_t* PutBytes(uint8_t* out, uint16_t type, const void* data, size_t length) {
   out = PutHeader(out, type, length);
   std::memcpy(out, data, length);
   std::memset(out + length, 0, Align4(length) - length);
   return out + Align4(length);
+}
+
+uint8_t* PutNestedValue(uint8_t* out, uint16_t type, const uint8_t* data, size_t length) {
+  out = PutHeader(out, type | NLA_F_NESTED, kAttrHeader + Align4(length));
+  return PutBytes(out, NFTA_DATA_VALUE, data, length);
 }
 
 // Bytes of the attributes that EncodeRecord writes for it.
@@ -46,16 +42,12 @@ size_t ExtraSize(const ElementExtra& extra) {
 
 uint8_t* Put32(uint8_t* out, uint16_t type, uint32_t value) {
   const uint32_t wire = htonl(value);
-  out = PutHeader(out, type, sizeof wire);
-  std::memcpy(out, &wire, sizeof wire);
-  return out + sizeof wire;
+  return PutBytes(out, type, &wire, sizeof wire);
 }
 
 uint8_t* Put64(uint8_t* out, uint16_t type, uint64_t value) {
   const uint64_t wire = htobe64(value);
-  out = PutHeader(out, type, sizeof wire);
-  std::memcpy(out, &wire, sizeof wire);
-  return out + sizeof wire;
+  return PutBytes(out, type, &wire, sizeof wire);
 }
 
 constexpr char kCounterName[] = "counter";
@@ -65,9 +57,7 @@ constexpr size_t kCounterBound = 2 * kAttrHeader + Align4(sizeof kCounterName) +
 
 uint8_t* PutCounter(uint8_t* out, uint64_t packets, uint64_t bytes) {
   out = PutHeader(out, NFTA_SET_ELEM_EXPR | NLA_F_NESTED, kCounterBound - kAttrHeader);
-  out = PutHeader(out, NFTA_EXPR_NAME, sizeof kCounterName);
-  std::memcpy(out, kCounterName, sizeof kCounterName);
-  out += Align4(sizeof kCounterName);
+  out = PutBytes(out, NFTA_EXPR_NAME, kCounterName, sizeof kCounterName);
   out = PutHeader(out, NFTA_EXPR_DATA | NLA_F_NESTED, kCounterData);
   out = Put64(out, NFTA_COUNTER_BYTES, bytes);
   return Put64(out, NFTA_COUNTER_PACKETS, packets);
@@ -186,8 +176,7 @@ size_t ElementEncoder::EncodeMessage(uint32_t seq, uint8_t* at, const uint8_t* l
   if (static_cast<size_t>(limit - at) < plan_.message_bound + records * plan_.record_bound) {
     throw Failure::Invalid("the batch is larger than computed");
   }
-  const MessageKind kind = KindOf(op_);
-  nlmsghdr* message = BeginMessage(at, kind.type, kind.flags, op_.ref.family, seq);
+  nlmsghdr* message = BeginMessage(op_, seq, at);
   AttrWriter writer(message, limit);
   writer.String(NFTA_SET_ELEM_LIST_TABLE, op_.ref.table);
   writer.String(NFTA_SET_ELEM_LIST_SET, elements_.set);
@@ -199,23 +188,6 @@ size_t ElementEncoder::EncodeMessage(uint32_t seq, uint8_t* at, const uint8_t* l
   message->nlmsg_len += static_cast<uint32_t>(out - start);
   writer.EndNest(list);
   return message->nlmsg_len;
-}
-
-bool RecordAtOffset(const uint8_t* message, size_t offset, uint64_t* record) {
-  const auto* header = reinterpret_cast<const nlmsghdr*>(message);
-  for (AttrReader reader(header, sizeof(nfgenmsg)); reader.Next();) {
-    if (reader.attr().type() != NFTA_SET_ELEM_LIST_ELEMENTS) continue;
-    uint64_t index = 0;
-    for (AttrReader list(reader.attr()); list.Next(); ++index) {
-      const size_t start = static_cast<size_t>(list.attr().data - message) - kAttrHeader;
-      if (offset < start) return false;
-      if (offset < start + kAttrHeader + list.attr().length) {
-        *record = index;
-        return true;
-      }
-    }
-  }
-  return false;
 }
 
 namespace {
@@ -248,30 +220,22 @@ const uint8_t* ValueOf(const AttrView& nest, uint32_t length, const char* what) 
 
 // The counter in an element's expression; zeros if the expression is not a counter.
 ElementCounter CounterOf(const AttrView& expr) {
+  const Attributes attrs{AttrReader(expr)};
   ElementCounter counter;
-  for (AttrReader reader(expr); reader.Next();) {
-    if (reader.attr().type() == NFTA_EXPR_NAME && reader.attr().Text() != kCounterName) return {};
-    if (reader.attr().type() != NFTA_EXPR_DATA) continue;
-    for (AttrReader data(reader.attr()); data.Next();) {
-      if (data.attr().type() == NFTA_COUNTER_PACKETS) counter.packets = data.attr().U64();
-      if (data.attr().type() == NFTA_COUNTER_BYTES) counter.bytes = data.attr().U64();
-    }
-  }
+  if (attrs[NFTA_EXPR_NAME].Text() != kCounterName) return counter;
+  const Attributes data{AttrReader(attrs[NFTA_EXPR_DATA])};
+  data[NFTA_COUNTER_PACKETS].To(&counter.packets);
+  data[NFTA_COUNTER_BYTES].To(&counter.bytes);
   return counter;
 }
 
 }  // namespace
 
 std::optional<ElementCounter> CounterIn(const nlmsghdr* message) {
-  for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) {
-    if (reader.attr().type() != NFTA_SET_ELEM_LIST_ELEMENTS) continue;
-    for (AttrReader list(reader.attr()); list.Next();) {
-      for (AttrReader element(list.attr()); element.Next();) {
-        if (element.attr().type() == NFTA_SET_ELEM_EXPR) return CounterOf(element.attr());
-      }
-    }
-  }
-  return std::nullopt;
+  AttrReader list{Attributes(AttrReader(message))[NFTA_SET_ELEM_LIST_ELEMENTS]};
+  if (!list.Next()) return std::nullopt;
+  const AttrView expr = Attributes(AttrReader(list.attr()))[NFTA_SET_ELEM_EXPR];
+  return expr ? std::optional(CounterOf(expr)) : std::nullopt;
 }
 
 ElementCollector::ElementCollector(const SetInfo& set)
@@ -369,53 +333,26 @@ uint32_t ElementCollector::InternVerdict(const AttrView& data) {
 }
 
 void ElementCollector::AddElement(const AttrView& nest) {
-  AttrView key, key_end, data;
+  const Attributes attrs{AttrReader(nest)};
+  const AttrView& key = attrs[NFTA_SET_ELEM_KEY];
+  const AttrView& key_end = attrs[NFTA_SET_ELEM_KEY_END];
+  const AttrView& data = attrs[NFTA_SET_ELEM_DATA];
   uint32_t flags = 0;
-  uint64_t expiration = 0;
-  bool has_timeout = false;
   uint64_t timeout = 0;
+  uint64_t expiration = 0;
   ElementCounter counter;
   ElementExtra extra;
-  for (AttrReader reader(nest); reader.Next();) {
-    const AttrView& attr = reader.attr();
-    switch (attr.type()) {
-      case NFTA_SET_ELEM_KEY:
-        key = attr;
-        break;
-      case NFTA_SET_ELEM_KEY_END:
-        key_end = attr;
-        break;
-      case NFTA_SET_ELEM_DATA:
-        data = attr;
-        break;
-      case NFTA_SET_ELEM_FLAGS:
-        flags = attr.U32();
-        break;
-      case NFTA_SET_ELEM_TIMEOUT:
-        timeout = attr.U64();
-        has_timeout = true;
-        break;
-      case NFTA_SET_ELEM_EXPIRATION:
-        expiration = attr.U64();
-        break;
-      case NFTA_SET_ELEM_EXPR:
-        if (layout_.counters) counter = CounterOf(attr);
-        break;
-      case NFTA_SET_ELEM_OBJREF:
-        extra.object = std::string(attr.Text());
-        break;
-      case NFTA_SET_ELEM_USERDATA:
-        extra.userdata = attr.Copy();
-        break;
-      default:
-        break;
-    }
-  }
+  attrs[NFTA_SET_ELEM_FLAGS].To(&flags);
+  attrs[NFTA_SET_ELEM_TIMEOUT].To(&timeout);
+  attrs[NFTA_SET_ELEM_EXPIRATION].To(&expiration);
+  if (const AttrView& expr = attrs[NFTA_SET_ELEM_EXPR]; expr && layout_.counters) counter = CounterOf(expr);
+  attrs[NFTA_SET_ELEM_OBJREF].To(&extra.object);
+  attrs[NFTA_SET_ELEM_USERDATA].To(&extra.userdata);
   // The kernel omits the set's own timeout from the message.
-  if (!has_timeout && expiration != 0) timeout = default_timeout_;
+  if (!attrs[NFTA_SET_ELEM_TIMEOUT] && expiration != 0) timeout = default_timeout_;
   ElementLayout needed = layout_;
   needed.flags |= flags != 0;
-  needed.key_end |= key_end.data != nullptr;
+  needed.key_end |= static_cast<bool>(key_end);
   needed.timeouts |= timeout != 0;
   needed.expirations |= expiration != 0;
   if (needed.stride() != layout_.stride()) Widen(needed);
@@ -427,19 +364,18 @@ void ElementCollector::AddElement(const AttrView& nest) {
     std::memcpy(out, from, length);
     out += length;
   };
-  if (key.data != nullptr) {
+  if (key) {
     put(ValueOf(key, layout_.key_len, "key"), layout_.key_len);
     if (layout_.key_end) {
-      put(key_end.data != nullptr ? ValueOf(key_end, layout_.key_len, "key end") : out - layout_.key_len,
-          layout_.key_len);
+      put(key_end ? ValueOf(key_end, layout_.key_len, "key end") : out - layout_.key_len, layout_.key_len);
     }
   } else {
     out += layout_.key_len * (layout_.key_end ? 2 : 1);
   }
-  if (data.data != nullptr && layout_.verdict_map) {
+  if (data && layout_.verdict_map) {
     const uint32_t index = InternVerdict(data);
     put(&index, sizeof index);
-  } else if (data.data != nullptr && layout_.data_len != 0) {
+  } else if (data && layout_.data_len != 0) {
     put(ValueOf(data, layout_.data_len, "data"), layout_.data_len);
   } else {
     out += layout_.data_len;
@@ -459,10 +395,8 @@ void ElementCollector::AddElement(const AttrView& nest) {
 }
 
 void ElementCollector::Add(const nlmsghdr* message) {
-  for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) {
-    if (reader.attr().type() != NFTA_SET_ELEM_LIST_ELEMENTS) continue;
-    for (AttrReader list(reader.attr()); list.Next();) AddElement(list.attr());
-  }
+  const AttrView elements = Attributes(AttrReader(message))[NFTA_SET_ELEM_LIST_ELEMENTS];
+  for (AttrReader list(elements); list.Next();) AddElement(list.attr());
 }
 
 }  // namespace nftp

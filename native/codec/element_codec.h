@@ -55,10 +55,6 @@ class ElementEncoder {
   size_t extra_ = 0;                 // the first of the extras whose record is not written yet
 };
 
-// Finds the record of an element message that contains the byte at `offset`, counted from the message's first record.
-// Returns false if the byte belongs to no record.
-bool RecordAtOffset(const uint8_t* message, size_t offset, uint64_t* record);
-
 struct ElementCounter {
   uint64_t packets = 0;
   uint64_t bytes = 0;

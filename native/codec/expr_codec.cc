@@ -6,6 +6,7 @@
 #include <string>
 
 #include "codec/expr_table.h"
+#include "codec/names.h"
 
 namespace nftp {
 
@@ -286,23 +287,6 @@ void EncodeVerdictData(AttrWriter& writer, uint16_t type, const Verdict& verdict
   writer.EndNest(data);
 }
 
-bool IsKnownVerdict(const Verdict& verdict) {
-  switch (verdict.code) {
-    case NFT_JUMP:
-    case NFT_GOTO:
-      return !verdict.chain.empty();
-    case NF_ACCEPT:
-    case NF_DROP:
-    case NF_QUEUE:
-    case NFT_CONTINUE:
-    case NFT_BREAK:
-    case NFT_RETURN:
-      return verdict.chain.empty();
-    default:
-      return false;
-  }
-}
-
 bool DecodeVerdict(const AttrView& nest, Verdict* verdict) {
   bool code = false;
   for (AttrReader reader(nest); reader.Next();) {
@@ -316,7 +300,8 @@ bool DecodeVerdict(const AttrView& nest, Verdict* verdict) {
       return false;
     }
   }
-  return code && IsKnownVerdict(*verdict);
+  const bool has_chain = verdict->code == NFT_JUMP || verdict->code == NFT_GOTO;
+  return code && NameOf(kVerdicts, verdict->code) != "?" && has_chain != verdict->chain.empty();
 }
 
 }  // namespace nftp

@@ -10,6 +10,7 @@
 
 #include "codec/attr.h"
 #include "codec/model.h"
+#include "codec/names.h"
 
 namespace nftp {
 
@@ -38,13 +39,15 @@ ErrorReply DecodeError(const nlmsghdr* message);
 
 // The parts of a change event that we need. `name` and `table` point into the message.
 struct EventView {
+  const ObjectKind* kind = nullptr;
+  bool added = false;
   uint8_t family = 0;
   std::string_view table;
   std::string_view name;
   std::optional<uint64_t> handle;
   uint32_t elements = 0;
 };
-// `operation` is NFNL_MSG_TYPE. Returns false if the event concerns an object that we do not report.
+// Returns false if the event concerns an object that we do not report.
 bool DecodeEvent(const nlmsghdr* message, EventView* event);
 
 }  // namespace nftp

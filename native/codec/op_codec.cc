@@ -11,7 +11,7 @@
 #include <new>
 
 #include "codec/expr_codec.h"
-#include "codec/verdict_names.h"
+#include "codec/names.h"
 
 namespace nftp {
 
@@ -38,15 +38,24 @@ void Stored(int result) {
   if (result < 0) throw std::bad_alloc();
 }
 
+// Sets one of libnftnl's NFTNL_*_USERDATA by its function `set`.
+template <typename T>
+void SetUserdata(int (*set)(T*, uint16_t, const void*, uint32_t), T* object, uint16_t attribute,
+                 const std::optional<Bytes>& userdata) {
+  if (!userdata || userdata->empty()) return;
+  Stored(set(object, attribute, userdata->data(), static_cast<uint32_t>(userdata->size())));
+}
+
+void PutUserdata(AttrWriter& writer, uint16_t type, const std::optional<Bytes>& userdata) {
+  if (userdata && !userdata->empty()) writer.Put(type, userdata->data(), userdata->size());
+}
+
 void EncodeTable(const Op& op, const TableOp& body, nlmsghdr* message) {
   const Table table = Own<Table>(nftnl_table_alloc());
   Stored(nftnl_table_set_str(table.get(), NFTNL_TABLE_NAME, op.ref.table.c_str()));
   if (body.flags) nftnl_table_set_u32(table.get(), NFTNL_TABLE_FLAGS, *body.flags);
   if (body.handle) nftnl_table_set_u64(table.get(), NFTNL_TABLE_HANDLE, *body.handle);
-  if (body.userdata && !body.userdata->empty()) {
-    Stored(nftnl_table_set_data(table.get(), NFTNL_TABLE_USERDATA, body.userdata->data(),
-                                static_cast<uint32_t>(body.userdata->size())));
-  }
+  SetUserdata(nftnl_table_set_data, table.get(), NFTNL_TABLE_USERDATA, body.userdata);
   nftnl_table_nlmsg_build_payload(message, table.get());
 }
 
@@ -74,10 +83,7 @@ void EncodeChain(const Op& op, const ChainOp& body, nlmsghdr* message) {
   if (!Removes(op.verb)) {
     if (body.base) SetBaseChain(chain.get(), *body.base);
     if (body.flags) nftnl_chain_set_u32(chain.get(), NFTNL_CHAIN_FLAGS, *body.flags);
-    if (body.userdata && !body.userdata->empty()) {
-      Stored(nftnl_chain_set_data(chain.get(), NFTNL_CHAIN_USERDATA, body.userdata->data(),
-                                  static_cast<uint32_t>(body.userdata->size())));
-    }
+    SetUserdata(nftnl_chain_set_data, chain.get(), NFTNL_CHAIN_USERDATA, body.userdata);
   }
   nftnl_chain_nlmsg_build_payload(message, chain.get());
 }
@@ -89,9 +95,7 @@ void EncodeRule(const Op& op, const RuleOp& body, AttrWriter& writer) {
   if (body.position) writer.U64(NFTA_RULE_POSITION, *body.position);
   if (Removes(op.verb) || op.verb == Verb::Flush) return;
   EncodeExprList(writer, NFTA_RULE_EXPRESSIONS, body.exprs);
-  if (body.userdata && !body.userdata->empty()) {
-    writer.Put(NFTA_RULE_USERDATA, body.userdata->data(), body.userdata->size());
-  }
+  PutUserdata(writer, NFTA_RULE_USERDATA, body.userdata);
 }
 
 void FillSet(nftnl_set* set, const SetInfo& info) {
@@ -109,10 +113,7 @@ void FillSet(nftnl_set* set, const SetInfo& info) {
     Stored(nftnl_set_set_data(set, NFTNL_SET_DESC_CONCAT, info.field_lens.data(),
                               static_cast<uint32_t>(info.field_lens.size())));
   }
-  if (info.userdata && !info.userdata->empty()) {
-    Stored(nftnl_set_set_data(set, NFTNL_SET_USERDATA, info.userdata->data(),
-                              static_cast<uint32_t>(info.userdata->size())));
-  }
+  SetUserdata(nftnl_set_set_data, set, NFTNL_SET_USERDATA, info.userdata);
 }
 
 void EncodeSet(const Op& op, const SetOp& body, uint32_t index, AttrWriter& writer) {
@@ -154,98 +155,48 @@ void EncodeObject(const Op& op, const ObjectOp& body, AttrWriter& writer) {
   writer.U32(NFTA_OBJ_TYPE, body.type);
   if (!body.data) return;
   EncodeExprData(writer, NFTA_OBJ_DATA, *body.data);
-  if (body.userdata && !body.userdata->empty()) {
-    writer.Put(NFTA_OBJ_USERDATA, body.userdata->data(), body.userdata->size());
-  }
+  PutUserdata(writer, NFTA_OBJ_USERDATA, body.userdata);
 }
 
-// The attributes that name an operation's object, with its message types.
-struct Names {
-  const char* kind;
-  uint16_t add;
-  uint16_t remove;
-  uint16_t destroy;
-  std::string name;
-};
-
-Names NamesOf(const Op& op) {
+std::string ObjectName(const Op& op) {
   struct Visitor {
-    Names operator()(const TableOp&) const {
-      return {"table", NFT_MSG_NEWTABLE, NFT_MSG_DELTABLE, kMsgDestroyTable, ""};
-    }
-    Names operator()(const ChainOp& chain) const {
-      return {"chain", NFT_MSG_NEWCHAIN, NFT_MSG_DELCHAIN, kMsgDestroyChain, chain.chain};
-    }
-    Names operator()(const RuleOp& rule) const {
-      return {"rule", NFT_MSG_NEWRULE, NFT_MSG_DELRULE, kMsgDestroyRule, rule.chain.value_or("")};
-    }
-    Names operator()(const SetOp& set) const {
-      return {"set", NFT_MSG_NEWSET, NFT_MSG_DELSET, kMsgDestroySet, set.info.set};
-    }
-    Names operator()(const ElementsOp& elements) const {
-      return {"elements", NFT_MSG_NEWSETELEM, NFT_MSG_DELSETELEM, kMsgDestroySetElem, elements.set};
-    }
-    Names operator()(const FlowtableOp& flowtable) const {
-      return {"flowtable", NFT_MSG_NEWFLOWTABLE, NFT_MSG_DELFLOWTABLE, kMsgDestroyFlowtable, flowtable.flowtable};
-    }
-    Names operator()(const ObjectOp& object) const {
-      return {"object", NFT_MSG_NEWOBJ, NFT_MSG_DELOBJ, kMsgDestroyObj, object.object};
-    }
+    std::string operator()(const TableOp&) const { return ""; }
+    std::string operator()(const ChainOp& chain) const { return chain.chain; }
+    std::string operator()(const RuleOp& rule) const { return rule.chain.value_or(""); }
+    std::string operator()(const SetOp& set) const { return set.info.set; }
+    std::string operator()(const ElementsOp& elements) const { return elements.set; }
+    std::string operator()(const FlowtableOp& flowtable) const { return flowtable.flowtable; }
+    std::string operator()(const ObjectOp& object) const { return object.object; }
   };
   return std::visit(Visitor{}, op.body);
 }
 
-const char* VerbName(Verb verb) {
-  switch (verb) {
-    case Verb::Add:
-      return "add";
-    case Verb::Create:
-      return "create";
-    case Verb::Insert:
-      return "insert";
-    case Verb::Replace:
-      return "replace";
-    case Verb::Delete:
-      return "delete";
-    case Verb::Destroy:
-      return "destroy";
-    case Verb::Flush:
-      return "flush";
-  }
-  return "?";
-}
-
 }  // namespace
 
-MessageKind KindOf(const Op& op) {
-  const Names names = NamesOf(op);
-  constexpr uint16_t kSubsystem = NFNL_SUBSYS_NFTABLES << 8;
+nlmsghdr* BeginMessage(const Op& op, uint32_t seq, uint8_t* at) {
+  const ObjectKind& kind = kObjectKinds[op.body.index()];
   switch (op.verb) {
-    case Verb::Add:
-      // A rule without NLM_F_APPEND is inserted at the head of the chain.
-      return {static_cast<uint16_t>(kSubsystem | names.add),
-              static_cast<uint16_t>(NLM_F_CREATE | (std::holds_alternative<RuleOp>(op.body) ? NLM_F_APPEND : 0))};
-    case Verb::Create:
-      return {static_cast<uint16_t>(kSubsystem | names.add), NLM_F_CREATE | NLM_F_EXCL};
-    case Verb::Insert:
-      return {static_cast<uint16_t>(kSubsystem | names.add), NLM_F_CREATE};
-    case Verb::Replace:
-      return {static_cast<uint16_t>(kSubsystem | names.add), NLM_F_REPLACE};
     case Verb::Destroy:
-      return {static_cast<uint16_t>(kSubsystem | names.destroy), 0};
+      return BeginMessage(at, kind.destroy, 0, op.ref.family, seq);
     case Verb::Delete:
     case Verb::Flush:
-      return {static_cast<uint16_t>(kSubsystem | names.remove), 0};
+      return BeginMessage(at, kind.remove, 0, op.ref.family, seq);
+    default:
+      break;
   }
-  return {};
+  uint16_t flags = op.verb == Verb::Replace ? NLM_F_REPLACE : NLM_F_CREATE;
+  if (op.verb == Verb::Create) flags |= NLM_F_EXCL;
+  // A rule without NLM_F_APPEND is inserted at the head of the chain.
+  if (op.verb == Verb::Add && std::holds_alternative<RuleOp>(op.body)) flags |= NLM_F_APPEND;
+  return BeginMessage(at, kind.add, flags, op.ref.family, seq);
 }
 
 std::string DescribeOp(const Op& op) {
-  const Names names = NamesOf(op);
-  std::string text = std::string(VerbName(op.verb)) + " " + names.kind + " " + std::string(FamilyText(op.ref.family)) +
-                     " " + op.ref.table;
-  if (!names.name.empty()) text += " " + names.name;
-  return text;
+  std::string text(NameOf(kVerbs, op.verb));
+  text.append(" ").append(kObjectKinds[op.body.index()].name);
+  text.append(" ").append(NameOf(kFamilies, op.ref.family)).append(" ").append(op.ref.table);
+  const std::string name = ObjectName(op);
+  return name.empty() ? text : text + " " + name;
 }
 
 size_t OpBound(const Op& op) {
@@ -270,33 +221,32 @@ size_t OpBound(const Op& op) {
 }
 
 nlmsghdr* BeginMessage(uint8_t* at, uint16_t type, uint16_t flags, uint8_t family, uint32_t seq) {
-  // NFT_MSG_*; nftnl_nlmsg_build_hdr adds the subsystem itself.
-  return nftnl_nlmsg_build_hdr(reinterpret_cast<char*>(at), NFNL_MSG_TYPE(type), family, flags, seq);
+  return nftnl_nlmsg_build_hdr(reinterpret_cast<char*>(at), type, family, flags, seq);
 }
 
 size_t EncodeOp(const Op& op, uint32_t index, uint32_t seq, uint8_t* at, const uint8_t* limit) {
   // libnftnl writes without checking how much room there is.
   if (static_cast<size_t>(limit - at) < OpBound(op)) throw Failure::Invalid("the batch is larger than computed");
-  const MessageKind kind = KindOf(op);
-  nlmsghdr* message = BeginMessage(at, kind.type, kind.flags, op.ref.family, seq);
+  nlmsghdr* message = BeginMessage(op, seq, at);
   AttrWriter writer(message, limit);
-  if (const auto* table = std::get_if<TableOp>(&op.body)) {
-    EncodeTable(op, *table, message);
-  } else if (const auto* chain = std::get_if<ChainOp>(&op.body)) {
-    EncodeChain(op, *chain, message);
-  } else if (const auto* rule = std::get_if<RuleOp>(&op.body)) {
-    EncodeRule(op, *rule, writer);
-  } else if (const auto* set = std::get_if<SetOp>(&op.body)) {
-    EncodeSet(op, *set, index, writer);
-  } else if (const auto* elements = std::get_if<ElementsOp>(&op.body)) {
-    // A request without NFTA_SET_ELEM_LIST_ELEMENTS means all elements.
-    writer.String(NFTA_SET_ELEM_LIST_TABLE, op.ref.table);
-    writer.String(NFTA_SET_ELEM_LIST_SET, elements->set);
-  } else if (const auto* flowtable = std::get_if<FlowtableOp>(&op.body)) {
-    EncodeFlowtable(op, *flowtable, writer);
-  } else if (const auto* object = std::get_if<ObjectOp>(&op.body)) {
-    EncodeObject(op, *object, writer);
-  }
+  struct Visitor {
+    const Op& op;
+    uint32_t index;
+    AttrWriter& writer;
+
+    void operator()(const TableOp& table) const { EncodeTable(op, table, writer.message()); }
+    void operator()(const ChainOp& chain) const { EncodeChain(op, chain, writer.message()); }
+    void operator()(const RuleOp& rule) const { EncodeRule(op, rule, writer); }
+    void operator()(const SetOp& set) const { EncodeSet(op, set, index, writer); }
+    void operator()(const ElementsOp& elements) const {
+      // A request without NFTA_SET_ELEM_LIST_ELEMENTS means all elements.
+      writer.String(NFTA_SET_ELEM_LIST_TABLE, op.ref.table);
+      writer.String(NFTA_SET_ELEM_LIST_SET, elements.set);
+    }
+    void operator()(const FlowtableOp& flowtable) const { EncodeFlowtable(op, flowtable, writer); }
+    void operator()(const ObjectOp& object) const { EncodeObject(op, object, writer); }
+  };
+  std::visit(Visitor{op, index, writer}, op.body);
   return Align4(message->nlmsg_len);
 }
 

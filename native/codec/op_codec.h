@@ -9,15 +9,6 @@
 
 namespace nftp {
 
-// enum nf_tables_msg_types of Linux >= 6.3; older headers lack these names.
-constexpr uint16_t kMsgDestroyTable = 26;
-constexpr uint16_t kMsgDestroyChain = 27;
-constexpr uint16_t kMsgDestroyRule = 28;
-constexpr uint16_t kMsgDestroySet = 29;
-constexpr uint16_t kMsgDestroySetElem = 30;
-constexpr uint16_t kMsgDestroyObj = 31;
-constexpr uint16_t kMsgDestroyFlowtable = 32;
-
 // Limits of the kernel: NFT_NAME_MAXLEN - 1, NFT_USERDATA_MAXLEN, IFNAMSIZ - 1, NFT_NETDEVICE_MAX, NFT_RULE_MAXEXPRS.
 constexpr size_t kMaxName = 255;
 constexpr size_t kMaxUserdata = 256;
@@ -29,13 +20,6 @@ constexpr size_t kMaxExprListBytes = 65000;
 // Ids for sets whose operation has none: the kernel requires one in every NFT_MSG_NEWSET.
 constexpr uint32_t kAutomaticSetIds = 0x80000000;
 
-// The message type of an operation, subsystem included, and its NLM_F_* flags.
-struct MessageKind {
-  uint16_t type = 0;
-  uint16_t flags = 0;
-};
-MessageKind KindOf(const Op& op);
-
 // Describes an operation for errors: "add rule ip nft-proxier services".
 std::string DescribeOp(const Op& op);
 
@@ -45,7 +29,8 @@ size_t OpBound(const Op& op);
 // Writes the operation's message at `at` and returns its length. `index` is the position of the operation in the batch.
 size_t EncodeOp(const Op& op, uint32_t index, uint32_t seq, uint8_t* at, const uint8_t* limit);
 
-// Writes the header of an nf_tables message at `at`.
+// Writes the header of an nf_tables message (NFT_MSG_*), or of an operation's message, at `at`.
 nlmsghdr* BeginMessage(uint8_t* at, uint16_t type, uint16_t flags, uint8_t family, uint32_t seq);
+nlmsghdr* BeginMessage(const Op& op, uint32_t seq, uint8_t* at);
 
 }  // namespace nftp

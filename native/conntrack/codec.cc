@@ -12,97 +12,32 @@ namespace {
 
 constexpr uint16_t kStatsGlobalMax = 2;  // Linux 4.18
 
-[[noreturn]] void Reject(const char* what) { throw Malformed(what); }
-
-// AttrReader and AttrView again, but without function calls: an entry has some thirty attributes, a dump a million
-// entries, and reading must not take longer than the kernel's writing.
-struct Attr {
-  uint16_t type = 0;
-  uint16_t length = 0;
-  const uint8_t* data = nullptr;
-
-  void Want(size_t bytes) const {
-    if (length != bytes) Reject("an attribute has another length");
-  }
-  uint8_t U8() const {
-    Want(1);
-    return *data;
-  }
-  uint16_t U16() const {
-    Want(2);
-    uint16_t wire;
-    std::memcpy(&wire, data, sizeof wire);
-    return __builtin_bswap16(wire);
-  }
-  uint32_t U32() const {
-    Want(4);
-    return __builtin_bswap32(Load32(data));
-  }
-  uint64_t U64() const {
-    Want(8);
-    return __builtin_bswap64(Load64(data));
-  }
-};
-
-class Attrs {
- public:
-  explicit Attrs(const Attr& nest) : at_(nest.data), left_(nest.length) {}
-  // The attributes of an nfnetlink message.
-  explicit Attrs(const nlmsghdr* message) {
-    constexpr size_t kHeader = NLMSG_LENGTH(sizeof(nfgenmsg));
-    if (message->nlmsg_len < kHeader) Reject("the message is shorter than its header");
-    at_ = reinterpret_cast<const uint8_t*>(message) + kHeader;
-    left_ = message->nlmsg_len - kHeader;
-  }
-
-  bool Next() {
-    if (left_ == 0) return false;
-    nlattr header;
-    if (left_ < sizeof header) Reject("trailing bytes follow the attributes");
-    std::memcpy(&header, at_, sizeof header);
-    if (header.nla_len < sizeof header || header.nla_len > left_) Reject("an attribute's length is out of bounds");
-    attr_.type = header.nla_type & NLA_TYPE_MASK;
-    attr_.length = static_cast<uint16_t>(header.nla_len - sizeof header);
-    attr_.data = at_ + sizeof header;
-    const size_t step = std::min(Align4(header.nla_len), left_);
-    at_ += step;
-    left_ -= step;
-    return true;
-  }
-  const Attr& attr() const { return attr_; }
-
- private:
-  const uint8_t* at_ = nullptr;
-  size_t left_ = 0;
-  Attr attr_;
-};
-
-void DecodeAddress(const Attr& attr, size_t length, uint8_t* into) {
-  if (attr.length != length) Reject("an address has another length");
+void DecodeAddress(const AttrView& attr, size_t length, uint8_t* into) {
+  if (attr.length != length) ThrowMalformed("an address has another length");
   std::memcpy(into, attr.data, length);
 }
 
-void DecodeAddresses(const Attr& nest, uint8_t family, uint8_t (*into)[16]) {
+void DecodeAddresses(const AttrView& nest, uint8_t family, uint8_t (*into)[16]) {
   int found = 0;
-  for (Attrs attrs(nest); attrs.Next();) {
-    const Attr& attr = attrs.attr();
-    const bool v4 = attr.type == CTA_IP_V4_SRC || attr.type == CTA_IP_V4_DST;
-    const bool v6 = attr.type == CTA_IP_V6_SRC || attr.type == CTA_IP_V6_DST;
+  for (AttrReader attrs(nest); attrs.Next();) {
+    const AttrView& attr = attrs.attr();
+    const bool v4 = attr.type() == CTA_IP_V4_SRC || attr.type() == CTA_IP_V4_DST;
+    const bool v6 = attr.type() == CTA_IP_V6_SRC || attr.type() == CTA_IP_V6_DST;
     if (!v4 && !v6) continue;
-    if (v4 != (family == AF_INET)) Reject("an address has another family");
-    const bool source = attr.type == CTA_IP_V4_SRC || attr.type == CTA_IP_V6_SRC;
+    if (v4 != (family == AF_INET)) ThrowMalformed("an address has another family");
+    const bool source = attr.type() == CTA_IP_V4_SRC || attr.type() == CTA_IP_V6_SRC;
     DecodeAddress(attr, v4 ? 4 : 16, into[source ? 0 : 1]);
     found |= source ? 1 : 2;
   }
-  if (found != 3) Reject("a tuple has no addresses");
+  if (found != 3) ThrowMalformed("a tuple has no addresses");
 }
 
-void DecodeProtocol(const Attr& nest, ConntrackRecord* record, size_t direction) {
+void DecodeProtocol(const AttrView& nest, ConntrackRecord* record, size_t direction) {
   uint16_t* ports = record->ports[direction];
   bool found = false;
-  for (Attrs attrs(nest); attrs.Next();) {
-    const Attr& attr = attrs.attr();
-    switch (attr.type) {
+  for (AttrReader attrs(nest); attrs.Next();) {
+    const AttrView& attr = attrs.attr();
+    switch (attr.type()) {
       case CTA_PROTO_NUM:
         record->protocol = attr.U8();
         found = true;
@@ -132,7 +67,7 @@ void DecodeProtocol(const Attr& nest, ConntrackRecord* record, size_t direction)
         break;
     }
   }
-  if (!found) Reject("a tuple has no protocol");
+  if (!found) ThrowMalformed("a tuple has no protocol");
 }
 
 // A tuple in the form that the kernel writes for protocols with ports without a zone for one direction. Nearly
@@ -168,7 +103,7 @@ struct PlainTuple {
 
 // Returns false if the tuple has another form; then DecodeTuple must read it.
 template <size_t kAddress>
-bool DecodePlainTuple(const Attr& nest, ConntrackRecord* record, size_t direction) {
+bool DecodePlainTuple(const AttrView& nest, ConntrackRecord* record, size_t direction) {
   PlainTuple<kAddress> tuple;
   static_assert(sizeof tuple == 7 * sizeof(nlattr) + 2 * kAddress + 3 * 4);
   if (nest.length != sizeof tuple) return false;
@@ -183,14 +118,14 @@ bool DecodePlainTuple(const Attr& nest, ConntrackRecord* record, size_t directio
   return true;
 }
 
-void DecodeTuple(const Attr& nest, ConntrackRecord* record, size_t direction) {
+void DecodeTuple(const AttrView& nest, ConntrackRecord* record, size_t direction) {
   const bool plain = record->family == AF_INET ? DecodePlainTuple<4>(nest, record, direction)
                                                : DecodePlainTuple<16>(nest, record, direction);
   if (plain) return;
   int found = 0;
-  for (Attrs attrs(nest); attrs.Next();) {
-    const Attr& attr = attrs.attr();
-    switch (attr.type) {
+  for (AttrReader attrs(nest); attrs.Next();) {
+    const AttrView& attr = attrs.attr();
+    switch (attr.type()) {
       case CTA_TUPLE_IP:
         DecodeAddresses(attr, record->family, &record->addresses[direction * 2]);
         found |= 1;
@@ -206,40 +141,40 @@ void DecodeTuple(const Attr& nest, ConntrackRecord* record, size_t direction) {
         break;
     }
   }
-  if (found != 3) Reject("a tuple has no addresses or no protocol");
+  if (found != 3) ThrowMalformed("a tuple has no addresses or no protocol");
 }
 
-void DecodeState(const Attr& nest, ConntrackRecord* record) {
+void DecodeState(const AttrView& nest, ConntrackRecord* record) {
   static_assert(CTA_PROTOINFO_TCP_STATE == 1 && CTA_PROTOINFO_DCCP_STATE == 1 && CTA_PROTOINFO_SCTP_STATE == 1);
-  for (Attrs attrs(nest); attrs.Next();) {
-    for (Attrs inner(attrs.attr()); inner.Next();) {
-      if (inner.attr().type != CTA_PROTOINFO_TCP_STATE) continue;
+  for (AttrReader attrs(nest); attrs.Next();) {
+    for (AttrReader inner(attrs.attr()); inner.Next();) {
+      if (inner.attr().type() != CTA_PROTOINFO_TCP_STATE) continue;
       // No protocol has more than 254 states.
       record->state = static_cast<uint8_t>(std::min<int>(inner.attr().U8(), UINT8_MAX - 1) + 1);
     }
   }
 }
 
-void DecodeCounters(const Attr& nest, ConntrackRecord* record, size_t direction) {
-  for (Attrs attrs(nest); attrs.Next();) {
-    const Attr& attr = attrs.attr();
+void DecodeCounters(const AttrView& nest, ConntrackRecord* record, size_t direction) {
+  for (AttrReader attrs(nest); attrs.Next();) {
+    const AttrView& attr = attrs.attr();
     uint64_t* counters = &record->counters[direction * 2];
-    if (attr.type == CTA_COUNTERS_PACKETS) counters[0] = attr.U64();
-    if (attr.type == CTA_COUNTERS_BYTES) counters[1] = attr.U64();
+    if (attr.type() == CTA_COUNTERS_PACKETS) counters[0] = attr.U64();
+    if (attr.type() == CTA_COUNTERS_BYTES) counters[1] = attr.U64();
   }
   record->parts |= kPartCounters;
 }
 
-void DecodeTimestamp(const Attr& nest, ConntrackRecord* record) {
-  for (Attrs attrs(nest); attrs.Next();) {
-    if (attrs.attr().type != CTA_TIMESTAMP_START) continue;
+void DecodeTimestamp(const AttrView& nest, ConntrackRecord* record) {
+  for (AttrReader attrs(nest); attrs.Next();) {
+    if (attrs.attr().type() != CTA_TIMESTAMP_START) continue;
     record->start = attrs.attr().U64();
     record->parts |= kPartStart;
   }
 }
 
-void DecodeLabels(const Attr& attr, ConntrackRecord* record) {
-  if (attr.length > sizeof record->labels) Reject("the labels exceed 16 bytes");
+void DecodeLabels(const AttrView& attr, ConntrackRecord* record) {
+  if (attr.length > sizeof record->labels) ThrowMalformed("the labels exceed 16 bytes");
   std::memcpy(record->labels, attr.data, attr.length);
   record->parts |= kPartLabels;
 }
@@ -247,14 +182,14 @@ void DecodeLabels(const Attr& attr, ConntrackRecord* record) {
 }  // namespace
 
 bool DecodeConntrack(const nlmsghdr* message, ConntrackRecord* record) {
-  Attrs attrs(message);
+  AttrReader attrs(message);
   std::memset(record, 0, sizeof *record);
   record->family = static_cast<const nfgenmsg*>(NLMSG_DATA(message))->nfgen_family;
   if (record->family != AF_INET && record->family != AF_INET6) return false;
   int tuples = 0;
   while (attrs.Next()) {
-    const Attr& attr = attrs.attr();
-    switch (attr.type) {
+    const AttrView& attr = attrs.attr();
+    switch (attr.type()) {
       case CTA_TUPLE_ORIG:
         DecodeTuple(attr, record, kOriginal);
         tuples |= 1;
@@ -298,57 +233,29 @@ bool DecodeConntrack(const nlmsghdr* message, ConntrackRecord* record) {
         break;
     }
   }
-  if (tuples != 3) Reject("an entry lacks a tuple");
+  if (tuples != 3) ThrowMalformed("an entry lacks a tuple");
   return true;
 }
 
 ConntrackTotals DecodeConntrackTotals(const nlmsghdr* message) {
+  const Attributes attrs{AttrReader(message)};
   ConntrackTotals totals;
-  bool found = false;
-  for (Attrs attrs(message); attrs.Next();) {
-    const Attr& attr = attrs.attr();
-    if (attr.type == CTA_STATS_GLOBAL_ENTRIES) {
-      totals.entries = attr.U32();
-      found = true;
-    } else if (attr.type == kStatsGlobalMax) {
-      totals.max = attr.U32();
-    }
-  }
-  if (!found) Reject("the statistics lack the number of entries");
+  if (!attrs[CTA_STATS_GLOBAL_ENTRIES]) ThrowMalformed("the statistics lack the number of entries");
+  attrs[CTA_STATS_GLOBAL_ENTRIES].To(&totals.entries);
+  attrs[kStatsGlobalMax].To(&totals.max);
   return totals;
 }
 
 void AddConntrackCounts(const nlmsghdr* message, ConntrackCounts* counts) {
-  for (Attrs attrs(message); attrs.Next();) {
-    const Attr& attr = attrs.attr();
-    uint64_t* count = nullptr;
-    switch (attr.type) {
-      case CTA_STATS_FOUND:
-        count = &counts->found;
-        break;
-      case CTA_STATS_INVALID:
-        count = &counts->invalid;
-        break;
-      case CTA_STATS_INSERT:
-        count = &counts->insert;
-        break;
-      case CTA_STATS_INSERT_FAILED:
-        count = &counts->insert_failed;
-        break;
-      case CTA_STATS_DROP:
-        count = &counts->drop;
-        break;
-      case CTA_STATS_EARLY_DROP:
-        count = &counts->early_drop;
-        break;
-      case CTA_STATS_ERROR:
-        count = &counts->error;
-        break;
-      default:
-        break;
-    }
-    if (count != nullptr) *count += attr.U32();
-  }
+  const Attributes attrs{AttrReader(message)};
+  const auto add = [&attrs](uint16_t type, uint64_t* count) { *count += attrs[type] ? attrs[type].U32() : 0; };
+  add(CTA_STATS_FOUND, &counts->found);
+  add(CTA_STATS_INVALID, &counts->invalid);
+  add(CTA_STATS_INSERT, &counts->insert);
+  add(CTA_STATS_INSERT_FAILED, &counts->insert_failed);
+  add(CTA_STATS_DROP, &counts->drop);
+  add(CTA_STATS_EARLY_DROP, &counts->early_drop);
+  add(CTA_STATS_ERROR, &counts->error);
 }
 
 }  // namespace nftp

@@ -7,8 +7,8 @@
 
 #include "codec/expr_codec.h"
 #include "codec/expr_table.h"
+#include "codec/names.h"
 #include "codec/op_codec.h"
-#include "codec/verdict_names.h"
 #include "js/values.h"
 
 namespace nftp {
@@ -152,10 +152,10 @@ std::vector<Expr> ReadExprs(Napi::Env env, napi_value value, uint32_t depth, con
 Verdict ReadVerdict(Napi::Env env, napi_value value, const Where& where) {
   WantObject(env, value, where);
   const std::string name = RequiredName(env, value, "verdict", where);
-  const VerdictName* known = FindVerdict(name);
+  const auto* known = FindName(kVerdicts, name);
   if (known == nullptr) Where(where, "verdict").Fail("unknown verdict \"" + name + "\"");
   Verdict verdict;
-  verdict.code = known->code;
+  verdict.code = known->number;
   if (verdict.code == NFT_JUMP || verdict.code == NFT_GOTO) verdict.chain = RequiredName(env, value, "chain", where);
   return verdict;
 }

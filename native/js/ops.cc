@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "codec/element_codec.h"
+#include "codec/names.h"
 #include "codec/op_codec.h"
-#include "codec/verdict_names.h"
 #include "js/reader.h"
 #include "js/values.h"
 
@@ -24,9 +24,9 @@ constexpr size_t kMaxTypeName = 15;
 
 uint8_t ReadFamily(Napi::Env env, napi_value value, const Where& where) {
   const std::string name = ReadText(env, value, kMaxTypeName, where);
-  const uint8_t family = FindFamily(name);
-  if (family == 0) where.Fail("unknown family \"" + name + "\"");
-  return family;
+  const auto* family = FindName(kFamilies, name);
+  if (family == nullptr) where.Fail("unknown family \"" + name + "\"");
+  return family->number;
 }
 
 TableRef ReadRef(Napi::Env env, napi_value object, const Where& where) {
@@ -37,17 +37,10 @@ TableRef ReadRef(Napi::Env env, napi_value object, const Where& where) {
 }
 
 Verb ReadVerb(Napi::Env env, napi_value object, const Where& where) {
-  constexpr struct {
-    std::string_view name;
-    Verb verb;
-  } kVerbs[] = {{"add", Verb::Add},         {"create", Verb::Create}, {"insert", Verb::Insert},
-                {"replace", Verb::Replace}, {"delete", Verb::Delete}, {"destroy", Verb::Destroy},
-                {"flush", Verb::Flush}};
   const std::string name = RequiredName(env, object, "op", where);
-  for (const auto& known : kVerbs) {
-    if (known.name == name) return known.verb;
-  }
-  Where(where, "op").Fail("unknown operation \"" + name + "\"");
+  const auto* verb = FindName(kVerbs, name);
+  if (verb == nullptr) Where(where, "op").Fail("unknown operation \"" + name + "\"");
+  return verb->number;
 }
 
 std::vector<std::string> ReadDevices(Napi::Env env, napi_value object, const Where& where) {

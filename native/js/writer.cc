@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "codec/expr_table.h"
-#include "codec/verdict_names.h"
+#include "codec/names.h"
 
 namespace nftp {
 
@@ -21,7 +21,7 @@ Value Big(Env env, uint64_t number) { return Napi::BigInt::New(env, number); }
 Value Text(Env env, std::string_view text) { return Napi::String::New(env, text.data(), text.size()); }
 
 void SetRef(Object object, const TableRef& ref) {
-  object.Set("family", Text(object.Env(), FamilyText(ref.family)));
+  object.Set("family", Text(object.Env(), NameOf(kFamilies, ref.family)));
   object.Set("table", Text(object.Env(), ref.table));
 }
 
@@ -109,49 +109,10 @@ Value BaseToJs(Env env, const BaseChain& base) {
   return object;
 }
 
-struct EventKind {
-  const char* action;
-  const char* kind;
-};
-
-EventKind KindOfEvent(uint8_t operation) {
-  switch (operation) {
-    case NFT_MSG_NEWTABLE:
-      return {"new", "table"};
-    case NFT_MSG_DELTABLE:
-      return {"delete", "table"};
-    case NFT_MSG_NEWCHAIN:
-      return {"new", "chain"};
-    case NFT_MSG_DELCHAIN:
-      return {"delete", "chain"};
-    case NFT_MSG_NEWRULE:
-      return {"new", "rule"};
-    case NFT_MSG_DELRULE:
-      return {"delete", "rule"};
-    case NFT_MSG_NEWSET:
-      return {"new", "set"};
-    case NFT_MSG_DELSET:
-      return {"delete", "set"};
-    case NFT_MSG_NEWSETELEM:
-      return {"new", "elements"};
-    case NFT_MSG_DELSETELEM:
-      return {"delete", "elements"};
-    case NFT_MSG_NEWOBJ:
-      return {"new", "object"};
-    case NFT_MSG_DELOBJ:
-      return {"delete", "object"};
-    case NFT_MSG_NEWFLOWTABLE:
-      return {"new", "flowtable"};
-    default:
-      return {"delete", "flowtable"};
-  }
-}
-
 Value EventToJs(Env env, const ChangeEvent& event) {
   Object object = Object::New(env);
-  const EventKind kind = KindOfEvent(event.operation);
-  object.Set("action", Text(env, kind.action));
-  object.Set("kind", Text(env, kind.kind));
+  object.Set("action", Text(env, event.added ? "new" : "delete"));
+  object.Set("kind", Text(env, event.kind->name));
   SetRef(object, TableRef{event.family, event.table});
   if (!event.name.empty()) object.Set("name", Text(env, event.name));
   if (event.handle) object.Set("handle", Big(env, *event.handle));
@@ -169,7 +130,7 @@ Value ToJs(Env env, const Bytes& bytes) {
 
 Value ToJs(Env env, const Verdict& verdict) {
   Object object = Object::New(env);
-  object.Set("verdict", Text(env, VerdictText(verdict.code)));
+  object.Set("verdict", Text(env, NameOf(kVerdicts, verdict.code)));
   if (!verdict.chain.empty()) object.Set("chain", Text(env, verdict.chain));
   return object;
 }
@@ -278,7 +239,7 @@ Value ToJs(Env env, const TraceEvent& event) {
   object.Set("id", Number(env, event.id));
   object.Set("type", Number(env, event.type));
   object.Set("nfproto", Number(env, event.nfproto));
-  object.Set("family", Text(env, FamilyText(event.family)));
+  object.Set("family", Text(env, NameOf(kFamilies, event.family)));
   object.Set("table", Text(env, event.table));
   object.Set("chain", Text(env, event.chain));
   if (event.rule) object.Set("rule", Big(env, *event.rule));

@@ -15,8 +15,6 @@ constexpr size_t kEventsDatagram = 1 << 18;
 // With more items than this waiting for a stuck main thread, it must read everything again anyway.
 constexpr size_t kMaxQueuedItems = 1 << 18;
 
-bool IsElements(uint8_t operation) { return operation == NFT_MSG_NEWSETELEM || operation == NFT_MSG_DELSETELEM; }
-
 ListenerOptions RulesetEvents(const MonitorOptions& options) {
   ListenerOptions listener;
   listener.protocol = NETLINK_NETFILTER;
@@ -45,13 +43,12 @@ void ChangeGrouper::Clear() {
 
 bool ChangeGrouper::Add(const nlmsghdr* message, ChangeBatch* batch) {
   if (NFNL_SUBSYS_ID(message->nlmsg_type) != NFNL_SUBSYS_NFTABLES) return false;
-  const uint8_t operation = NFNL_MSG_TYPE(message->nlmsg_type);
   // Every event carries the low half of its commit's generation. If it changes without an NFT_MSG_NEWGEN, the end of
   // the previous commit was lost, and the events collected so far are not part of this commit.
   const uint16_t resource = ResourceOf(message);
   if (resource != resource_) Clear();
   resource_ = resource;
-  if (operation == NFT_MSG_NEWGEN) {
+  if (NFNL_MSG_TYPE(message->nlmsg_type) == NFT_MSG_NEWGEN) {
     GenInfo generation = DecodeGen(message);
     current_.generation = generation.id;
     current_.port_id = message->nlmsg_pid;
@@ -64,12 +61,12 @@ bool ChangeGrouper::Add(const nlmsghdr* message, ChangeBatch* batch) {
   if (options_.skip_port && message->nlmsg_pid == *options_.skip_port) return false;
   EventView view;
   if (!DecodeEvent(message, &view) || !Asked(view)) return false;
-  ChangeEvent event{operation,   view.family,  std::string(view.table), std::string(view.name),
+  ChangeEvent event{view.kind,   view.added,   view.family, std::string(view.table), std::string(view.name),
                     view.handle, view.elements};
-  if (IsElements(operation)) {
+  if (view.kind->name == "elements") {
     // Names contain no NUL.
     const std::string key =
-        std::to_string(operation) + ' ' + std::to_string(view.family) + ' ' + event.table + '\0' + event.name;
+        (view.added ? '+' : '-') + std::to_string(view.family) + ' ' + event.table + '\0' + event.name;
     const auto [entry, added] = element_events_.try_emplace(key, current_.events.size());
     if (!added) {
       current_.events[entry->second].count += event.count;

@@ -17,7 +17,8 @@
 namespace nftp {
 
 struct ChangeEvent {
-  uint8_t operation = 0;  // NFT_MSG_*
+  const ObjectKind* kind = nullptr;
+  bool added = false;
   uint8_t family = 0;
   std::string table;
   std::string name;

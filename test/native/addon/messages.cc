@@ -63,7 +63,7 @@ Value ElementToJs(Env env, const AttrView& nest) {
 
 Value ElementListToJs(Env env, const nlmsghdr* message) {
   Object object = Object::New(env);
-  for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) {
+  for (AttrReader reader(message); reader.Next();) {
     const AttrView& attr = reader.attr();
     const std::string text(attr.Text());
     if (attr.type() == NFTA_SET_ELEM_LIST_TABLE) object.Set("table", Napi::String::New(env, text));
@@ -110,43 +110,32 @@ DecodedBody BodyToJs(Env env, const nlmsghdr* message) {
       break;
   }
   if (NFNL_SUBSYS_ID(message->nlmsg_type) != NFNL_SUBSYS_NFTABLES) return {"unknown", Object::New(env)};
-  switch (NFNL_MSG_TYPE(message->nlmsg_type)) {
+  const uint8_t operation = NFNL_MSG_TYPE(message->nlmsg_type);
+  if (operation == NFT_MSG_NEWGEN) return {"generation", ToJs(env, DecodeGen(message))};
+  if (operation == NFT_MSG_TRACE) return {"trace", ToJs(env, DecodeTrace(message))};
+  const ObjectKind* const kind = FindKind(operation);
+  if (kind == nullptr) return {"unknown", Object::New(env)};
+  switch (kind->add) {
     case NFT_MSG_NEWTABLE:
-    case NFT_MSG_DELTABLE:
-    case kMsgDestroyTable:
       return {"table", ToJs(env, DecodeTable(message))};
     case NFT_MSG_NEWCHAIN:
-    case NFT_MSG_DELCHAIN:
-    case kMsgDestroyChain:
       return {"chain", ToJs(env, DecodeChain(message))};
-    case NFT_MSG_NEWRULE:
-    case NFT_MSG_DELRULE:
-    case kMsgDestroyRule: {
+    case NFT_MSG_NEWRULE: {
       const RuleInfo info = DecodeRule(message);
       Object object = ToJs(env, info).As<Object>();
       if (info.position) object.Set("position", Napi::BigInt::New(env, *info.position));
       return {"rule", object};
     }
-    case NFT_MSG_NEWSET:
-    case NFT_MSG_DELSET:
-    case kMsgDestroySet: {
+    case NFT_MSG_NEWSET: {
       const SetDump dump = DecodeSet(message);
       Object object = ToJs(env, dump).As<Object>();
       if (dump.id) object.Set("id", Napi::Number::New(env, *dump.id));
       return {"set", object};
     }
     case NFT_MSG_NEWOBJ:
-    case NFT_MSG_DELOBJ:
-    case kMsgDestroyObj:
       return {"object", ToJs(env, DecodeObject(message))};
     case NFT_MSG_NEWSETELEM:
-    case NFT_MSG_DELSETELEM:
-    case kMsgDestroySetElem:
       return {"elements", ElementListToJs(env, message)};
-    case NFT_MSG_NEWGEN:
-      return {"generation", ToJs(env, DecodeGen(message))};
-    case NFT_MSG_TRACE:
-      return {"trace", ToJs(env, DecodeTrace(message))};
     default:
       return {"unknown", Object::New(env)};
   }
