@@ -12,12 +12,12 @@ void AttrWriter::Put(uint16_t type, const void* data, size_t length) {
 }
 
 void AttrWriter::U16(uint16_t type, uint16_t value) {
-  const uint16_t wire = htons(value);
+  const uint16_t wire = htobe16(value);
   Put(type, &wire, sizeof wire);
 }
 
 void AttrWriter::U32(uint16_t type, uint32_t value) {
-  const uint32_t wire = htonl(value);
+  const uint32_t wire = htobe32(value);
   Put(type, &wire, sizeof wire);
 }
 

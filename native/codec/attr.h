@@ -1,7 +1,6 @@
 // Netlink attributes: a bounds-checked writer over libmnl, and a reader that trusts no length.
 #pragma once
 
-#include <arpa/inet.h>
 #include <endian.h>
 #include <libmnl/libmnl.h>
 #include <linux/netfilter/nfnetlink.h>
@@ -82,8 +81,8 @@ struct AttrView {
   explicit operator bool() const { return data != nullptr; }
   // Integers in network order. They throw Malformed if the attribute has another length.
   uint8_t U8() const { return *Whole(1); }
-  uint16_t U16() const { return ntohs(Load16(Whole(2))); }
-  uint32_t U32() const { return ntohl(Load32(Whole(4))); }
+  uint16_t U16() const { return be16toh(Load16(Whole(2))); }
+  uint32_t U32() const { return be32toh(Load32(Whole(4))); }
   uint64_t U64() const { return be64toh(Load64(Whole(8))); }
   // The text up to the first NUL.
   std::string_view Text() const {

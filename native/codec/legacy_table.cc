@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <string_view>
 
 #include "codec/attr.h"
 #include "codec/failure.h"
@@ -39,12 +40,6 @@ const Layout& LayoutFor(uint8_t family) {
 
 Failure NotUnderstood(const char* what) {
   return Failure("system", std::string("unsupported iptables table: ") + what, EBADMSG);
-}
-
-uint16_t Load16(const uint8_t* at) {
-  uint16_t value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
 }
 
 struct EntryView {
@@ -88,32 +83,25 @@ EntryView ViewEntry(const Layout& layout, const uint8_t* data, size_t left) {
 }  // namespace
 
 // A user-defined chain begins with an entry whose target is ERROR with the chain's name. The end of the table is such
-// an entry, too.
-std::vector<std::string> DecodeLegacyChains(uint8_t family, const uint8_t* data, size_t length) {
+// an entry, too. The built-in chains come first.
+LegacyChains DecodeLegacyChains(uint8_t family, const uint8_t* data, size_t length) {
   const Layout& layout = LayoutFor(family);
-  std::vector<std::string> chains;
-  for (size_t offset = 0; offset < length;) {
-    const EntryView entry = ViewEntry(layout, data + offset, length - offset);
-    if (offset + entry.size < length && entry.is_error()) chains.emplace_back(entry.error_name());
-    offset += entry.size;
-  }
-  return chains;
-}
-
-uint32_t CountLegacyRules(uint8_t family, const uint8_t* data, size_t length, std::string_view chain) {
-  const Layout& layout = LayoutFor(family);
+  LegacyChains chains;
   uint32_t entries = 0;
-  bool within = false;
   for (size_t offset = 0; offset < length;) {
     const EntryView entry = ViewEntry(layout, data + offset, length - offset);
-    if (entry.is_error()) {
-      within = offset + entry.size < length && entry.error_name() == chain;
-    } else if (within) {
-      ++entries;
-    }
     offset += entry.size;
+    if (!entry.is_error()) {
+      ++entries;
+      continue;
+    }
+    if (!chains.names.empty()) chains.rules.push_back(entries > 0 ? entries - 1 : 0);
+    if (offset < length) chains.names.emplace_back(entry.error_name());
+    entries = 0;
   }
-  return entries > 0 ? entries - 1 : 0;
+  // Only a malformed table has no end.
+  chains.rules.resize(chains.names.size());
+  return chains;
 }
 
 // A built-in chain ends with an entry whose verdict is the policy: -NF_DROP - 1 or -NF_ACCEPT - 1.

@@ -5,18 +5,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace nftp {
 
-// Returns the names of the chains in a table's entries, without the built-in ones. Throws Failure if the bytes are not
-// entries.
-std::vector<std::string> DecodeLegacyChains(uint8_t family, const uint8_t* data, size_t length);
+// The user-defined chains of a table.
+struct LegacyChains {
+  std::vector<std::string> names;
+  std::vector<uint32_t> rules;  // number of rules in each, without the return that ends it
+};
 
-// Returns the number of rules in the user-defined chain of that name, without the return that ends it; 0 if there is no
-// such chain. Throws Failure if the bytes are not entries.
-uint32_t CountLegacyRules(uint8_t family, const uint8_t* data, size_t length, std::string_view chain);
+// Returns the chains in a table's entries, without the built-in ones. Throws Failure if the bytes are not entries.
+LegacyChains DecodeLegacyChains(uint8_t family, const uint8_t* data, size_t length);
 
 // Whether the built-in chain that ends with the entry at `offset` drops by policy. Throws Failure if there is no entry.
 bool DecodeLegacyDrop(uint8_t family, const uint8_t* data, size_t length, size_t offset);

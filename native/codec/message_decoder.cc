@@ -3,6 +3,7 @@
 #include <linux/netfilter/nf_tables.h>
 
 #include "codec/expr_codec.h"
+#include "codec/names.h"
 
 namespace nftp {
 

@@ -10,7 +10,6 @@
 
 #include "codec/attr.h"
 #include "codec/model.h"
-#include "codec/names.h"
 
 namespace nftp {
 
@@ -38,6 +37,7 @@ struct ErrorReply {
 ErrorReply DecodeError(const nlmsghdr* message);
 
 // The parts of a change event that we need. `name` and `table` point into the message.
+struct ObjectKind;
 struct EventView {
   const ObjectKind* kind = nullptr;
   bool added = false;

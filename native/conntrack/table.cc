@@ -182,9 +182,8 @@ class Deleter {
 ConntrackDeletion ConntrackTable::Delete(const ConntrackRecords& keys) {
   ConntrackDeletion outcome;
   std::unique_ptr<ConntrackSocket> socket = sockets_.Take();
-  Deleter(socket.get()).Delete(keys, &outcome, [&](size_t at) {
-    outcome.absent_at.push_back(static_cast<uint32_t>(at));
-  });
+  std::vector<uint32_t>& absent_at = outcome.absent_at.emplace();
+  Deleter(socket.get()).Delete(keys, &outcome, [&](size_t at) { absent_at.push_back(static_cast<uint32_t>(at)); });
   sockets_.GiveBack(std::move(socket));
   return outcome;
 }

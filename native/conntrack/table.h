@@ -22,8 +22,8 @@ struct ConntrackDeletion {
   uint64_t deleted = 0;
   uint64_t absent = 0;
   bool interrupted = false;  // of the dump, if there was one
-  // Positions of absent entries in the list of keys; empty if there was no list.
-  std::vector<uint32_t> absent_at;
+  // Positions of absent entries in the list of keys, if there was one.
+  std::optional<std::vector<uint32_t>> absent_at;
 };
 
 // Interprets the failure of the first request: a kernel without ctnetlink has no error of its own for that. Pure.

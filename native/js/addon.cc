@@ -7,15 +7,13 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <variant>
 
 #include "codec/op_codec.h"
 #include "js/async_task.h"
 #include "js/batch.h"
-#include "js/conntrack.h"
-#include "js/end_signals.h"
+#include "js/exports.h"
 #include "js/handle.h"
-#include "js/inotify.h"
-#include "js/legacy_tables.h"
 #include "js/monitor.h"
 #include "js/reader.h"
 #include "js/values.h"
@@ -31,7 +29,7 @@ constexpr napi_type_tag kBatchTag = {0x6e66742d70726f78, 0x6261746368626174};
 
 Napi::Value Open(const Napi::CallbackInfo& info) {
   const ConnectionOptions options = ReadConnectionOptions(info.Env(), info[0]);
-  return AsyncTask<ConnectionPtr>::Run(
+  return RunTask(
       info.Env(), "open", [options] { return std::make_shared<Connection>(options); },
       [](Napi::Env env, ConnectionPtr&& connection) { return Wrap(env, std::move(connection), kConnectionTag); });
 }
@@ -56,50 +54,43 @@ Napi::Value Commit(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   const ConnectionPtr connection = ConnectionOf(info);
   const std::shared_ptr<Batch> batch = Unwrap<JsBatch>(env, info[1], kBatchTag, "batch")->Take();
-  return AsyncTask<CommitResult>::Run(
-      env, "commit", [connection, batch] { return connection->Commit(*batch); },
-      [](Napi::Env e, CommitResult&& result) { return ToJs(e, result); });
+  return RunTask(env, "commit", [connection, batch] { return connection->Commit(*batch); });
 }
 
 Napi::Value Generation(const Napi::CallbackInfo& info) {
-  const ConnectionPtr connection = ConnectionOf(info);
-  return AsyncTask<GenInfo>::Run(
-      info.Env(), "generation", [connection] { return connection->Generation(); },
-      [](Napi::Env env, GenInfo&& result) { return ToJs(env, result); });
+  return RunTask(info.Env(), "generation", [connection = ConnectionOf(info)] { return connection->Generation(); });
 }
 
 Napi::Value Tables(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const uint8_t family = ReadOptionalFamily(info.Env(), info[1]);
-  return ListTask<TableInfo>(info.Env(), "dump tables", [connection, family] { return connection->Tables(family); });
+  return RunTask(info.Env(), "dump tables", [connection, family] { return connection->Tables(family); });
 }
 
 Napi::Value Chains(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
   const std::optional<std::vector<std::string>> names = ReadOptionalNames(info.Env(), info[2], "chains");
-  return ListTask<ChainInfo>(info.Env(), "dump chains",
-                             [connection, table, names] { return connection->Chains(table, names); });
+  return RunTask(info.Env(), "dump chains", [connection, table, names] { return connection->Chains(table, names); });
 }
 
 Napi::Value Rules(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
   const std::optional<std::string> chain = ReadOptionalName(info.Env(), info[2], "chain");
-  return ListTask<RuleInfo>(info.Env(), "dump rules",
-                            [connection, table, chain] { return connection->Rules(table, chain); });
+  return RunTask(info.Env(), "dump rules", [connection, table, chain] { return connection->Rules(table, chain); });
 }
 
 Napi::Value Sets(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
-  return ListTask<SetDump>(info.Env(), "dump sets", [connection, table] { return connection->Sets(table); });
+  return RunTask(info.Env(), "dump sets", [connection, table] { return connection->Sets(table); });
 }
 
 Napi::Value Objects(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
-  return ListTask<ObjectInfo>(info.Env(), "dump objects", [connection, table] { return connection->Objects(table); });
+  return RunTask(info.Env(), "dump objects", [connection, table] { return connection->Objects(table); });
 }
 
 // object(connection, table, name, type, reset): returns undefined if there is no such object.
@@ -110,16 +101,14 @@ Napi::Value NamedObject(const Napi::CallbackInfo& info) {
   const std::string name = ReadText(env, info[2], kMaxName, Where(std::string("object")));
   const uint32_t type = ReadU32(env, info[3], Where(std::string("object type")));
   const bool reset = ReadBool(env, info[4], Where(std::string("reset")));
-  return AsyncTask<std::optional<ObjectInfo>>::Run(
-      env, "read object", [=] { return connection->NamedObject(table, name, type, reset); },
-      [](Napi::Env e, std::optional<ObjectInfo>&& object) { return object ? ToJs(e, *object) : e.Undefined(); });
+  return RunTask(env, "read object", [=] { return connection->NamedObject(table, name, type, reset); });
 }
 
 Napi::Value Elements(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
   const SetInfo set = ReadSetInfo(info.Env(), info[2]);
-  return AsyncTask<std::shared_ptr<ElementCollector>>::Run(
+  return RunTask(
       info.Env(), "dump elements",
       [connection, table, set] {
         auto collector = std::make_shared<ElementCollector>(set);
@@ -132,26 +121,19 @@ Napi::Value Elements(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value Addresses(const Napi::CallbackInfo& info) {
-  const ConnectionPtr connection = ConnectionOf(info);
-  return ListTask<InterfaceAddress>(info.Env(), "dump addresses", [connection] { return connection->Addresses(); });
+  return RunTask(info.Env(), "dump addresses", [connection = ConnectionOf(info)] { return connection->Addresses(); });
 }
 
 Napi::Value Links(const Napi::CallbackInfo& info) {
-  const ConnectionPtr connection = ConnectionOf(info);
-  return ListTask<LinkName>(info.Env(), "dump interfaces", [connection] { return connection->Links(); });
+  return RunTask(info.Env(), "dump interfaces", [connection = ConnectionOf(info)] { return connection->Links(); });
 }
 
 int ReadProtocol(Napi::Env env, napi_value value) {
-  switch (ReadU32(env, value, Where(std::string("protocol")))) {
-    case NETLINK_ROUTE:
-      return NETLINK_ROUTE;
-    case NETLINK_NETFILTER:
-      return NETLINK_NETFILTER;
-    case NETLINK_GENERIC:
-      return NETLINK_GENERIC;
-    default:
-      throw Failure::Invalid("protocol: expected NETLINK_ROUTE, NETLINK_NETFILTER or NETLINK_GENERIC");
+  const uint32_t protocol = ReadU32(env, value, Where(std::string("protocol")));
+  if (protocol == NETLINK_ROUTE || protocol == NETLINK_NETFILTER || protocol == NETLINK_GENERIC) {
+    return static_cast<int>(protocol);
   }
+  throw Failure::Invalid("protocol: expected NETLINK_ROUTE, NETLINK_NETFILTER or NETLINK_GENERIC");
 }
 
 // exchange(connection, protocol, request): returns the messages of the kernel's answer.
@@ -160,12 +142,9 @@ Napi::Value ExchangeBytes(const Napi::CallbackInfo& info) {
   const int protocol = ReadProtocol(info.Env(), info[1]);
   const ByteView view = ReadBytes(info.Env(), info[2], Where(std::string("request")));
   const Bytes request(view.data, view.data + view.length);
-  return AsyncTask<Bytes>::Run(
-      info.Env(), "netlink request",
-      [connection, protocol, request] {
-        return Exchange(connection->netns(), protocol, request.data(), request.size());
-      },
-      [](Napi::Env env, Bytes&& answer) { return ToJs(env, answer); });
+  return RunTask(info.Env(), "netlink request", [connection, protocol, request] {
+    return Exchange(connection->netns(), protocol, request.data(), request.size());
+  });
 }
 
 // monitor(connection, options, callback): returns a promise of a handle. The callback may run before it is resolved.
@@ -173,13 +152,13 @@ Napi::Value OpenMonitor(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   MonitorOptions options = ReadMonitorOptions(info.Env(), info[1]);
   options.receive_buffer = connection->options().receive_buffer;
-  return MonitorTask<Monitor>(info.Env(), info[2], [connection, options] { return connection->OpenMonitor(options); });
+  return MonitorTask(info.Env(), info[2], [connection, options] { return connection->OpenMonitor(options); });
 }
 
 // watchAddresses(connection, callback): like monitor().
 Napi::Value WatchAddresses(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
-  return MonitorTask<AddressMonitor>(info.Env(), info[1], [connection] {
+  return MonitorTask(info.Env(), info[1], [connection] {
     return std::make_shared<AddressMonitor>(connection->netns(), Watched::Addresses,
                                             connection->options().receive_buffer);
   });
@@ -188,7 +167,7 @@ Napi::Value WatchAddresses(const Napi::CallbackInfo& info) {
 // watchLinks(connection, callback): like watchAddresses().
 Napi::Value WatchLinks(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
-  return MonitorTask<AddressMonitor>(info.Env(), info[1], [connection] {
+  return MonitorTask(info.Env(), info[1], [connection] {
     return std::make_shared<AddressMonitor>(connection->netns(), Watched::Links, connection->options().receive_buffer);
   });
 }
@@ -196,7 +175,7 @@ Napi::Value WatchLinks(const Napi::CallbackInfo& info) {
 // trace(connection, callback): like monitor().
 Napi::Value Trace(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
-  return MonitorTask<TraceMonitor>(info.Env(), info[1], [connection] {
+  return MonitorTask(info.Env(), info[1], [connection] {
     return std::make_shared<TraceMonitor>(connection->netns(), connection->options().receive_buffer);
   });
 }
@@ -206,10 +185,8 @@ Napi::Value CloseMonitor(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// Releases the handle's share of the connection at once; running calls keep theirs until they end.
 Napi::Value Close(const Napi::CallbackInfo& info) {
-  static_cast<void>(ConnectionOf(info));
-  ShareOf<Connection>(info.Env(), info[0], kConnectionTag, "connection").reset();
+  Release<Connection>(info, kConnectionTag, "connection");
   return info.Env().Undefined();
 }
 
@@ -221,49 +198,42 @@ Napi::Value ReleaseMemory(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   Napi::MemoryManagement::AdjustExternalMemory(env, kPressure);
   Napi::MemoryManagement::AdjustExternalMemory(env, -kPressure);
-  return AsyncTask<bool>::Run(
-      env, "release memory",
-      [] {
+  return RunTask(env, "release memory", [] {
 #ifdef __GLIBC__
-        return malloc_trim(0) != 0;
-#else
-        return false;
+    malloc_trim(0);
 #endif
-      },
-      [](Napi::Env e, bool&&) { return e.Undefined(); });
+    return std::monostate{};
+  });
 }
 
-Napi::Object Init(Napi::Env env, Napi::Object exports) {
-  const auto add = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {
-    exports.Set(name, Napi::Function::New(env, function, name));
-  };
-  add("open", Guarded<Open>);
-  add("close", Guarded<Close>);
-  add("portId", Guarded<PortId>);
-  add("createBatch", Guarded<CreateBatch>);
-  add("prepareBatch", Guarded<PrepareBatch>);
-  add("commit", Guarded<Commit>);
-  add("generation", Guarded<Generation>);
-  add("tables", Guarded<Tables>);
-  add("chains", Guarded<Chains>);
-  add("rules", Guarded<Rules>);
-  add("sets", Guarded<Sets>);
-  add("objects", Guarded<Objects>);
-  add("object", Guarded<NamedObject>);
-  add("elements", Guarded<Elements>);
-  add("addresses", Guarded<Addresses>);
-  add("links", Guarded<Links>);
-  add("exchange", Guarded<ExchangeBytes>);
-  add("monitor", Guarded<OpenMonitor>);
-  add("watchAddresses", Guarded<WatchAddresses>);
-  add("watchLinks", Guarded<WatchLinks>);
-  add("trace", Guarded<Trace>);
-  add("closeMonitor", Guarded<CloseMonitor>);
-  add("releaseMemory", Guarded<ReleaseMemory>);
-  AddLegacyTables(env, exports);
-  AddConntrack(env, exports);
-  AddEndSignals(env, exports);
-  AddInotify(env, exports);
+Napi::Object Init(Napi::Object exports) {
+  Export(exports, {{"open", Guarded<Open>},
+                   {"close", Guarded<Close>},
+                   {"portId", Guarded<PortId>},
+                   {"createBatch", Guarded<CreateBatch>},
+                   {"prepareBatch", Guarded<PrepareBatch>},
+                   {"commit", Guarded<Commit>},
+                   {"generation", Guarded<Generation>},
+                   {"tables", Guarded<Tables>},
+                   {"chains", Guarded<Chains>},
+                   {"rules", Guarded<Rules>},
+                   {"sets", Guarded<Sets>},
+                   {"objects", Guarded<Objects>},
+                   {"object", Guarded<NamedObject>},
+                   {"elements", Guarded<Elements>},
+                   {"addresses", Guarded<Addresses>},
+                   {"links", Guarded<Links>},
+                   {"exchange", Guarded<ExchangeBytes>},
+                   {"monitor", Guarded<OpenMonitor>},
+                   {"watchAddresses", Guarded<WatchAddresses>},
+                   {"watchLinks", Guarded<WatchLinks>},
+                   {"trace", Guarded<Trace>},
+                   {"closeMonitor", Guarded<CloseMonitor>},
+                   {"releaseMemory", Guarded<ReleaseMemory>}});
+  AddLegacyTables(exports);
+  AddConntrack(exports);
+  AddEndSignals(exports);
+  AddInotify(exports);
   return exports;
 }
 
@@ -271,5 +241,5 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
 
 }  // namespace nftp
 
-static Napi::Object InitAddon(Napi::Env env, Napi::Object exports) { return nftp::Init(env, exports); }
+static Napi::Object InitAddon(Napi::Env, Napi::Object exports) { return nftp::Init(exports); }
 NODE_API_MODULE(nft_proxier, InitAddon)

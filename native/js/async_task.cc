@@ -2,8 +2,6 @@
 
 #include <exception>
 
-#include "js/writer.h"
-
 namespace nftp {
 
 PromiseTask::PromiseTask(Napi::Env env, const char* action)

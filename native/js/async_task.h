@@ -5,9 +5,11 @@
 
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "codec/failure.h"
+#include "js/writer.h"
 
 namespace nftp {
 
@@ -34,32 +36,33 @@ class PromiseTask : public Napi::AsyncWorker {
   std::optional<Failure> failure_;
 };
 
-template <typename Value>
-class AsyncTask {
+template <typename Function, typename Convert>
+class AsyncTask final : public PromiseTask {
  public:
-  // `work` runs on the pool, returns a Value and may throw. `convert` turns it into a JS value on the main thread.
-  template <typename Work, typename Convert>
-  static Napi::Promise Run(Napi::Env env, const char* action, Work work, Convert convert) {
-    return (new Task<Work, Convert>(env, action, std::move(work), std::move(convert)))->Start();
-  }
+  AsyncTask(Napi::Env env, const char* action, Function work, Convert convert)
+      : PromiseTask(env, action), work_(std::move(work)), convert_(std::move(convert)) {}
+  using PromiseTask::Start;
 
  private:
-  template <typename Function, typename Convert>
-  class Task final : public PromiseTask {
-   public:
-    Task(Napi::Env env, const char* action, Function work, Convert convert)
-        : PromiseTask(env, action), work_(std::move(work)), convert_(std::move(convert)) {}
-    using PromiseTask::Start;
+  void Work() override { result_.emplace((*work_)()); }
+  void EndWork() override { work_.reset(); }
+  Napi::Value Result(Napi::Env env) override { return convert_(env, std::move(*result_)); }
 
-   private:
-    void Work() override { result_.emplace((*work_)()); }
-    void EndWork() override { work_.reset(); }
-    Napi::Value Result(Napi::Env env) override { return convert_(env, std::move(*result_)); }
-
-    std::optional<Function> work_;
-    const Convert convert_;
-    std::optional<Value> result_;
-  };
+  std::optional<Function> work_;
+  const Convert convert_;
+  std::optional<std::invoke_result_t<Function&>> result_;
 };
+
+// `work` runs on the pool and may throw. `convert` turns its result into a JS value on the main thread.
+template <typename Function, typename Convert>
+Napi::Promise RunTask(Napi::Env env, const char* action, Function work, Convert convert) {
+  return (new AsyncTask<Function, Convert>(env, action, std::move(work), std::move(convert)))->Start();
+}
+
+// Converts the result with ToJs.
+template <typename Function>
+Napi::Promise RunTask(Napi::Env env, const char* action, Function work) {
+  return RunTask(env, action, std::move(work), [](Napi::Env e, const auto& result) { return ToJs(e, result); });
+}
 
 }  // namespace nftp

@@ -1,5 +1,4 @@
-#include "js/conntrack_dump.h"
-
+// Dumps of connection tracking, read on a separate thread.
 #include <deque>
 #include <exception>
 #include <memory>
@@ -16,7 +15,7 @@
 #include "conntrack/table.h"
 #include "js/conntrack_piece.h"
 #include "js/conntrack_values.h"
-#include "js/handle.h"
+#include "js/exports.h"
 #include "js/reader.h"
 #include "js/values.h"
 
@@ -35,7 +34,7 @@ struct Read {
     if (failure) {
       deferred.Reject(ErrorToJs(env, *failure, "dump").Value());
     } else {
-      deferred.Resolve(PieceToJs(env, piece));
+      deferred.Resolve(ToJs(env, piece));
     }
   }
 
@@ -204,12 +203,8 @@ Napi::Value ReadPiece(const Napi::CallbackInfo& info) {
 
 }  // namespace
 
-void AddConntrackDumps(Napi::Env env, Napi::Object exports) {
-  const auto add = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {
-    exports.Set(name, Napi::Function::New(env, function, name));
-  };
-  add("conntrackDump", Guarded<Dump>);
-  add("conntrackRead", Guarded<ReadPiece>);
+void AddConntrackDumps(Napi::Object exports) {
+  Export(exports, {{"conntrackDump", Guarded<Dump>}, {"conntrackRead", Guarded<ReadPiece>}});
 }
 
 }  // namespace nftp

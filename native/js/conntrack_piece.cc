@@ -37,14 +37,14 @@ ConntrackPiece ConntrackPieceBuilder::Take(bool done, const ConntrackReading& re
   return std::move(piece_);
 }
 
-Napi::Value PieceToJs(Napi::Env env, const ConntrackPiece& piece) {
+Napi::Value ToJs(Napi::Env env, const ConntrackPiece& piece) {
   Napi::Object object = Napi::Object::New(env);
-  object.Set("blocks", BlocksToJs(env, piece.blocks));
-  object.Set("done", Napi::Boolean::New(env, piece.done));
-  object.Set("seen", Number(env, piece.seen));
-  object.Set("interrupted", Napi::Boolean::New(env, piece.interrupted));
-  object.Set("matched", Number(env, piece.matched));
-  object.Set("answered", Number(env, piece.answered));
+  Put(object, "blocks", piece.blocks);
+  object.Set("done", piece.done);
+  Put(object, "seen", static_cast<double>(piece.seen));
+  object.Set("interrupted", piece.interrupted);
+  Put(object, "matched", static_cast<double>(piece.matched));
+  Put(object, "answered", static_cast<double>(piece.answered));
   return object;
 }
 

@@ -43,6 +43,6 @@ class ConntrackPieceBuilder {
 };
 
 // Main thread only.
-Napi::Value PieceToJs(Napi::Env env, const ConntrackPiece& piece);
+Napi::Value ToJs(Napi::Env env, const ConntrackPiece& piece);
 
 }  // namespace nftp

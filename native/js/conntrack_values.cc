@@ -3,7 +3,6 @@
 #include <cstring>
 #include <string>
 
-#include "js/conntrack.h"
 #include "js/handle.h"
 #include "js/reader.h"
 #include "js/values.h"
@@ -36,30 +35,45 @@ ConntrackRecords ReadRecords(Napi::Env env, napi_value value, size_t stride, con
   return records;
 }
 
-Napi::Number Number(Napi::Env env, uint64_t value) { return Napi::Number::New(env, static_cast<double>(value)); }
+std::vector<ConntrackBlock> Packed(const ConntrackRecords& records) {
+  ConntrackPacker packer;
+  for (const ConntrackRecord& record : records) packer.Add(record);
+  return packer.Take();
+}
 
-Napi::Object BlockToJs(Napi::Env env, const ConntrackBlock& block) {
-  Napi::Uint8Array bytes = Napi::Uint8Array::New(env, block.bytes.size());
-  if (!block.bytes.empty()) std::memcpy(bytes.Data(), block.bytes.data(), block.bytes.size());
-  Napi::Object object = Napi::Object::New(env);
-  object.Set("stride", Number(env, block.stride));
-  object.Set("bytes", bytes);
+Napi::Value ToJs(Napi::Env env, const ConntrackBlock& block) {
+  const Napi::Object object = Napi::Object::New(env);
+  Put(object, "stride", static_cast<double>(block.stride));
+  Put(object, "bytes", block.bytes);
   return object;
 }
 
-Napi::Array BlocksToJs(Napi::Env env, const std::vector<ConntrackBlock>& blocks) {
-  Napi::Array array = Napi::Array::New(env, blocks.size());
-  for (uint32_t i = 0; i < blocks.size(); ++i) {
-    const Napi::HandleScope scope(env);
-    array.Set(i, BlockToJs(env, blocks[i]));
-  }
-  return array;
+Napi::Value ToJs(Napi::Env env, const ConntrackTotals& totals) {
+  const Napi::Object object = Napi::Object::New(env);
+  Put(object, "entries", totals.entries);
+  Put(object, "max", totals.max);
+  return object;
 }
 
-Napi::Array RecordsToJs(Napi::Env env, const ConntrackRecords& records) {
-  ConntrackPacker packer;
-  for (const ConntrackRecord& record : records) packer.Add(record);
-  return BlocksToJs(env, packer.Take());
+Napi::Value ToJs(Napi::Env env, const ConntrackCounts& counts) {
+  const Napi::Object object = Napi::Object::New(env);
+  Put(object, "found", static_cast<double>(counts.found));
+  Put(object, "invalid", static_cast<double>(counts.invalid));
+  Put(object, "insert", static_cast<double>(counts.insert));
+  Put(object, "insertFailed", static_cast<double>(counts.insert_failed));
+  Put(object, "drop", static_cast<double>(counts.drop));
+  Put(object, "earlyDrop", static_cast<double>(counts.early_drop));
+  Put(object, "error", static_cast<double>(counts.error));
+  return object;
+}
+
+Napi::Value ToJs(Napi::Env env, const ConntrackDeletion& deletion) {
+  Napi::Object object = Napi::Object::New(env);
+  Put(object, "deleted", static_cast<double>(deletion.deleted));
+  Put(object, "absent", static_cast<double>(deletion.absent));
+  object.Set("interrupted", deletion.interrupted);
+  Put(object, "absentAt", deletion.absent_at);
+  return object;
 }
 
 }  // namespace nftp

@@ -27,9 +27,13 @@ ConntrackFilter ReadFilter(Napi::Env env, napi_value value);
 // Reads records of `stride` bytes each and fills the rest with zeros. Throws Failure.
 ConntrackRecords ReadRecords(Napi::Env env, napi_value value, size_t stride, const char* what);
 
-Napi::Number Number(Napi::Env env, uint64_t value);
+// Packs records into blocks (conntrack/pack.h).
+std::vector<ConntrackBlock> Packed(const ConntrackRecords& records);
+
 // {stride, bytes}
-Napi::Object BlockToJs(Napi::Env env, const ConntrackBlock& block);
-Napi::Array BlocksToJs(Napi::Env env, const std::vector<ConntrackBlock>& blocks);
+Napi::Value ToJs(Napi::Env env, const ConntrackBlock& block);
+Napi::Value ToJs(Napi::Env env, const ConntrackTotals& totals);
+Napi::Value ToJs(Napi::Env env, const ConntrackCounts& counts);
+Napi::Value ToJs(Napi::Env env, const ConntrackDeletion& deletion);
 
 }  // namespace nftp

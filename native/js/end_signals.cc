@@ -1,12 +1,11 @@
-#include "js/end_signals.h"
-
+// The addon's function for the signals that ask a program to end.
 #include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "codec/failure.h"
-#include "js/handle.h"
+#include "js/exports.h"
 
 namespace nftp {
 
@@ -35,8 +34,6 @@ Napi::Value ExitAtEndSignals(const Napi::CallbackInfo& info) {
 
 }  // namespace
 
-void AddEndSignals(Napi::Env env, Napi::Object exports) {
-  exports.Set("exitAtEndSignals", Napi::Function::New(env, Guarded<ExitAtEndSignals>, "exitAtEndSignals"));
-}
+void AddEndSignals(Napi::Object exports) { Export(exports, {{"exitAtEndSignals", Guarded<ExitAtEndSignals>}}); }
 
 }  // namespace nftp

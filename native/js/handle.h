@@ -61,6 +61,14 @@ inline ConnectionPtr ConnectionOf(const Napi::CallbackInfo& info) {
   return Unwrap<Connection>(info.Env(), info[0], kConnectionTag, "connection");
 }
 
+// Releases the share of the handle that is a function's first argument, at once; running calls keep theirs until they
+// end.
+template <typename T>
+void Release(const Napi::CallbackInfo& info, const napi_type_tag& tag, const char* what) {
+  static_cast<void>(Unwrap<T>(info.Env(), info[0], tag, what));
+  ShareOf<T>(info.Env(), info[0], tag, what).reset();
+}
+
 // Failures of the synchronous part become JS errors of the same form as failures of the asynchronous part.
 using Body = Napi::Value (*)(const Napi::CallbackInfo&);
 template <Body body>
@@ -76,28 +84,20 @@ Napi::Value Guarded(const Napi::CallbackInfo& info) {
   }
 }
 
-// Returns a promise of an array, which `work` returns as a vector.
-template <typename T, typename Work>
-Napi::Value ListTask(Napi::Env env, const char* action, Work work) {
-  return AsyncTask<std::vector<T>>::Run(env, action, std::move(work),
-                                        [](Napi::Env e, std::vector<T>&& list) { return ToJs(e, list); });
-}
-
 // Returns a promise of the handle of the monitor that `open` returns. The callback may run before it is resolved.
-template <typename Source, typename Open>
+template <typename Open>
 Napi::Value MonitorTask(Napi::Env env, napi_value callback, Open open) {
   if (TypeOf(env, callback) != napi_function) throw Failure::Invalid("expected a callback");
   auto function = std::make_shared<Napi::FunctionReference>(Napi::Persistent(Napi::Function(env, callback)));
-  return AsyncTask<std::shared_ptr<Source>>::Run(
-      env, "monitor", std::move(open), [function](Napi::Env e, std::shared_ptr<Source>&& source) {
-        const std::shared_ptr<JsMonitor> monitor = OpenJsMonitor(e, std::move(source), function->Value());
-        try {
-          return Wrap(e, monitor, kMonitorTag);
-        } catch (...) {
-          monitor->Close();
-          throw;
-        }
-      });
+  return RunTask(env, "monitor", std::move(open), [function](Napi::Env e, auto&& source) {
+    const std::shared_ptr<JsMonitor> monitor = OpenJsMonitor(e, std::move(source), function->Value());
+    try {
+      return Wrap(e, monitor, kMonitorTag);
+    } catch (...) {
+      monitor->Close();
+      throw;
+    }
+  });
 }
 
 }  // namespace nftp

@@ -1,5 +1,4 @@
-#include "js/inotify.h"
-
+// The addon's functions for events of directories, inotify(7).
 #include <sys/inotify.h>
 #include <unistd.h>
 #include <uv.h>
@@ -13,7 +12,7 @@
 #include <string>
 
 #include "codec/failure.h"
-#include "js/handle.h"
+#include "js/exports.h"
 #include "js/values.h"
 #include "socket/socket.h"
 
@@ -161,25 +160,21 @@ Napi::Value Await(const Napi::CallbackInfo& info) {
 
 Napi::Value Read(const Napi::CallbackInfo& info) { return InotifyOf(info)->Read(info.Env()); }
 
-// Releases the handle's share at once: a later call finds it closed.
 Napi::Value Close(const Napi::CallbackInfo& info) {
   InotifyOf(info)->Close();
-  ShareOf<Inotify>(info.Env(), info[0], kInotifyTag, "directory watcher").reset();
+  Release<Inotify>(info, kInotifyTag, "directory watcher");
   return info.Env().Undefined();
 }
 
 }  // namespace
 
-void AddInotify(Napi::Env env, Napi::Object exports) {
-  const auto add = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {
-    exports.Set(name, Napi::Function::New(env, function, name));
-  };
-  add("inotifyOpen", Guarded<Open>);
-  add("inotifyAdd", Guarded<Add>);
-  add("inotifyRemove", Guarded<Remove>);
-  add("inotifyAwait", Guarded<Await>);
-  add("inotifyRead", Guarded<Read>);
-  add("inotifyClose", Guarded<Close>);
+void AddInotify(Napi::Object exports) {
+  Export(exports, {{"inotifyOpen", Guarded<Open>},
+                   {"inotifyAdd", Guarded<Add>},
+                   {"inotifyRemove", Guarded<Remove>},
+                   {"inotifyAwait", Guarded<Await>},
+                   {"inotifyRead", Guarded<Read>},
+                   {"inotifyClose", Guarded<Close>}});
 }
 
 }  // namespace nftp

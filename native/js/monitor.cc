@@ -6,35 +6,26 @@
 #include <variant>
 #include <vector>
 
-#include "js/conntrack.h"
+#include "js/conntrack_values.h"
 #include "js/writer.h"
 
 namespace nftp {
 
 namespace {
 
-void Tell(Napi::Env env, Napi::Function callback, const ChangeBatch& batch) {
-  callback.Call({Napi::String::New(env, "batch"), ToJs(env, batch)});
-}
+// The kind and the value that the callback gets for an item.
+struct Event {
+  const char* kind;
+  Napi::Value value;
+};
 
-void Tell(Napi::Env env, Napi::Function callback, const AddressesChanged&) {
-  callback.Call({Napi::String::New(env, "change"), env.Undefined()});
-}
-
-void Tell(Napi::Env env, Napi::Function callback, const std::vector<ConntrackRecord>& events) {
-  callback.Call({Napi::String::New(env, "events"), RecordsToJs(env, events)});
-}
-
-void Tell(Napi::Env env, Napi::Function callback, const std::vector<TraceEvent>& events) {
-  callback.Call({Napi::String::New(env, "events"), ToJs(env, events)});
-}
-
-void Tell(Napi::Env env, Napi::Function callback, const EventsLost&) {
-  callback.Call({Napi::String::New(env, "lost"), env.Undefined()});
-}
-
-void Tell(Napi::Env env, Napi::Function callback, const MonitorFailed& failed) {
-  callback.Call({Napi::String::New(env, "error"), ErrorToJs(env, failed.failure, "monitor").Value()});
+Event EventOf(Napi::Env env, const ChangeBatch& batch) { return {"batch", ToJs(env, batch)}; }
+Event EventOf(Napi::Env env, const AddressesChanged&) { return {"change", env.Undefined()}; }
+Event EventOf(Napi::Env env, const ConntrackRecords& records) { return {"events", ToJs(env, Packed(records))}; }
+Event EventOf(Napi::Env env, const std::vector<TraceEvent>& events) { return {"events", ToJs(env, events)}; }
+Event EventOf(Napi::Env env, const EventsLost&) { return {"lost", env.Undefined()}; }
+Event EventOf(Napi::Env env, const MonitorFailed& failed) {
+  return {"error", ErrorToJs(env, failed.failure, "monitor").Value()};
 }
 
 template <typename Source>
@@ -89,7 +80,8 @@ class OpenMonitor : public JsMonitor {
     for (const auto& item : source_->Take()) {
       if (!self_) return;  // closed, perhaps by the callback
       const Napi::HandleScope scope(env);
-      std::visit([&](const auto& received) { Tell(env, callback, received); }, item);
+      const Event event = std::visit([&](const auto& received) { return EventOf(env, received); }, item);
+      callback.Call({Napi::String::New(env, event.kind), event.value});
     }
   }
 

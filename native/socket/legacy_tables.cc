@@ -5,13 +5,13 @@
 #include <linux/netfilter_ipv6/ip6_tables.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <type_traits>
 
 #include "codec/failure.h"
-#include "codec/legacy_table.h"
 
 namespace nftp {
 
@@ -94,9 +94,8 @@ class TableSocket {
   }
 
   static bool Same(const ipt_getinfo& left, const ipt_getinfo& right) {
-    return left.size == right.size && left.num_entries == right.num_entries && left.valid_hooks == right.valid_hooks &&
-           std::equal(std::begin(left.hook_entry), std::end(left.hook_entry), std::begin(right.hook_entry)) &&
-           std::equal(std::begin(left.underflow), std::end(left.underflow), std::begin(right.underflow));
+    static_assert(std::has_unique_object_representations_v<ipt_getinfo>);
+    return std::memcmp(&left, &right, sizeof left) == 0;
   }
 
   // Returns the errno, or 0 for success.
@@ -121,20 +120,14 @@ std::vector<uint32_t> LegacyLayout(const NetNamespace& netns, const TableRef& ta
   return layout;
 }
 
-std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes) {
+LegacyTable ReadLegacyTable(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes) {
   const ReadTable read = TableSocket(netns, table).Read(most_bytes);
-  return DecodeLegacyChains(table.family, read.entries(), read.info.size);
-}
-
-uint32_t LegacyRules(const NetNamespace& netns, const TableRef& table, const std::string& chain, uint64_t most_bytes) {
-  const ReadTable read = TableSocket(netns, table).Read(most_bytes);
-  return CountLegacyRules(table.family, read.entries(), read.info.size, chain);
-}
-
-bool LegacyForwardDrops(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes) {
-  const ReadTable read = TableSocket(netns, table).Read(most_bytes);
-  if ((read.info.valid_hooks & (1U << NF_INET_FORWARD)) == 0) return false;
-  return DecodeLegacyDrop(table.family, read.entries(), read.info.size, read.info.underflow[NF_INET_FORWARD]);
+  const ipt_getinfo& info = read.info;
+  LegacyTable found{DecodeLegacyChains(table.family, read.entries(), info.size)};
+  if ((info.valid_hooks & (1U << NF_INET_FORWARD)) != 0) {
+    found.forward_drops = DecodeLegacyDrop(table.family, read.entries(), info.size, info.underflow[NF_INET_FORWARD]);
+  }
+  return found;
 }
 
 }  // namespace nftp

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "codec/names.h"
+
 namespace nftp {
 
 namespace {

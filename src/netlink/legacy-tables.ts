@@ -1,5 +1,6 @@
 import { freemem } from "node:os";
 import type { NetlinkConnection } from "./netlink-connection.js";
+import type { NativeLegacyTable } from "./nft-addon.js";
 
 type Family = "ip" | "ip6";
 
@@ -16,23 +17,24 @@ export class LegacyTables {
   }
 
   /** Returns the names of the user-defined chains. */
-  chains(family: Family, table: string): Promise<string[]> {
-    return this.#connection.run("read iptables table", (addon, handle) =>
-      addon.legacyChains(handle, { family, table }, memoryForTables()),
-    );
+  async chains(family: Family, table: string): Promise<readonly string[]> {
+    return (await this.#read(family, table)).chains;
   }
 
   /** Returns the number of rules of a user-defined chain, or 0 if there is no such chain. */
-  rules(family: Family, table: string, chain: string): Promise<number> {
-    return this.#connection.run("read iptables table", (addon, handle) =>
-      addon.legacyRules(handle, { family, table }, chain, memoryForTables()),
-    );
+  async rules(family: Family, table: string, chain: string): Promise<number> {
+    const { chains, rules } = await this.#read(family, table);
+    return rules[chains.indexOf(chain)] ?? 0;
   }
 
   /** Whether the chain FORWARD drops by policy. */
-  forwardDrops(family: Family, table: string): Promise<boolean> {
+  async forwardDrops(family: Family, table: string): Promise<boolean> {
+    return (await this.#read(family, table)).forwardDrops;
+  }
+
+  #read(family: Family, table: string): Promise<NativeLegacyTable> {
     return this.#connection.run("read iptables table", (addon, handle) =>
-      addon.legacyForwardDrops(handle, { family, table }, memoryForTables()),
+      addon.legacyTable(handle, { family, table }, memoryForTables()),
     );
   }
 

@@ -59,6 +59,13 @@ export interface InterfaceAddress {
   readonly interfaceName: string;
 }
 
+/** The user-defined chains of a table, with the number of rules in each, and the policy of its chain FORWARD. */
+export interface NativeLegacyTable {
+  readonly chains: readonly string[];
+  readonly rules: Uint32Array;
+  readonly forwardDrops: boolean;
+}
+
 export interface NativeNftAddon {
   open(options?: NativeOpenOptions): Promise<NativeConnection>;
   close(connection: NativeConnection): void;
@@ -88,12 +95,8 @@ export interface NativeNftAddon {
   exchange(connection: NativeConnection, protocol: number, request: Uint8Array): Promise<Uint8Array>;
   /** See `LegacyTables.layout`. */
   legacyLayout(connection: NativeConnection, table: TableRef): Promise<Uint32Array>;
-  /** See `LegacyTables.chains`. Fails with "too-large" beyond `mostBytes`. */
-  legacyChains(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<string[]>;
-  /** See `LegacyTables.rules`. Fails with "too-large" beyond `mostBytes`. */
-  legacyRules(connection: NativeConnection, table: TableRef, chain: string, mostBytes: number): Promise<number>;
-  /** See `LegacyTables.forwardDrops`. Fails with "too-large" beyond `mostBytes`. */
-  legacyForwardDrops(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<boolean>;
+  /** See `LegacyTables`. Fails with "too-large" beyond `mostBytes`. */
+  legacyTable(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<NativeLegacyTable>;
   /** Each event is a "batch" with its `ChangeBatch`. */
   monitor(
     connection: NativeConnection,

@@ -43,10 +43,8 @@ export interface TestAddon {
   faultsOf(ops: readonly Op[], bytes: Uint8Array): NativeError;
   /** Whether the chain whose last entry is at `offset` drops. */
   decodeLegacyDrop(family: "ip" | "ip6", bytes: Uint8Array, offset: number): boolean;
-  /** Returns the chains from a table's entries in the kernel's form. */
-  decodeLegacyChains(family: "ip" | "ip6", bytes: Uint8Array): string[];
-  /** Returns the number of a chain's rules among a table's entries. */
-  decodeLegacyRules(family: "ip" | "ip6", bytes: Uint8Array, chain: string): number;
+  /** Returns the chains from a table's entries in the kernel's form, with the number of rules in each. */
+  decodeLegacyChains(family: "ip" | "ip6", bytes: Uint8Array): { names: string[]; rules: Uint32Array };
   /** Decodes a datagram of a dump of `filter` with sequence number 1. */
   conntrackDecode(filter: Uint8Array, datagram: Uint8Array): NativePiece;
   /** Returns the error of opening if this NLMSG_ERROR is the kernel's answer. */

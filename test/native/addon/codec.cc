@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "codec/message_decoder.h"
-#include "exports.h"
 #include "js/batch.h"
-#include "js/handle.h"
+#include "js/exports.h"
 #include "js/reader.h"
 #include "js/writer.h"
 #include "messages.h"
@@ -69,14 +68,11 @@ Napi::Value FaultsOf(const Napi::CallbackInfo& info) {
 
 }  // namespace
 
-void AddCodec(Napi::Env env, Napi::Object exports) {
-  const auto add = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {
-    exports.Set(name, Napi::Function::New(env, function, name));
-  };
-  add("encodeBatch", Guarded<EncodeBatch>);
-  add("decodeMessages", Guarded<DecodeMessages>);
-  add("decodeElements", Guarded<DecodeElements>);
-  add("faultsOf", Guarded<FaultsOf>);
+void AddCodec(Napi::Object exports) {
+  Export(exports, {{"encodeBatch", Guarded<EncodeBatch>},
+                   {"decodeMessages", Guarded<DecodeMessages>},
+                   {"decodeElements", Guarded<DecodeElements>},
+                   {"faultsOf", Guarded<FaultsOf>}});
 }
 
 }  // namespace nftp

@@ -9,10 +9,9 @@
 #include "conntrack/requests.h"
 #include "conntrack/socket.h"
 #include "conntrack/table.h"
-#include "exports.h"
 #include "js/conntrack_piece.h"
 #include "js/conntrack_values.h"
-#include "js/handle.h"
+#include "js/exports.h"
 #include "js/reader.h"
 #include "messages.h"
 
@@ -31,7 +30,7 @@ Napi::Value Decode(const Napi::CallbackInfo& info) {
   ConntrackReading reading;
   const bool more = reading.Read(bytes.data(), bytes.size(), filter,
                                  [&](const ConntrackRecord& record) { builder.Add(record, nullptr); });
-  return PieceToJs(env, builder.Take(!more, reading));
+  return ToJs(env, builder.Take(!more, reading));
 }
 
 // conntrackOpenError(message): the error of opening if this NLMSG_ERROR is the kernel's answer.
@@ -66,13 +65,10 @@ Napi::Value Encode(const Napi::CallbackInfo& info) {
 
 }  // namespace
 
-void AddConntrackCodec(Napi::Env env, Napi::Object exports) {
-  const auto add = [&](const char* name, Napi::Value (*function)(const Napi::CallbackInfo&)) {
-    exports.Set(name, Napi::Function::New(env, function, name));
-  };
-  add("conntrackDecode", Guarded<Decode>);
-  add("conntrackOpenError", Guarded<OpenError>);
-  add("conntrackEncode", Guarded<Encode>);
+void AddConntrackCodec(Napi::Object exports) {
+  Export(exports, {{"conntrackDecode", Guarded<Decode>},
+                   {"conntrackOpenError", Guarded<OpenError>},
+                   {"conntrackEncode", Guarded<Encode>}});
 }
 
 }  // namespace nftp

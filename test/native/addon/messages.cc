@@ -10,7 +10,7 @@
 
 #include "codec/expr_codec.h"
 #include "codec/message_decoder.h"
-#include "codec/op_codec.h"
+#include "codec/names.h"
 #include "js/writer.h"
 
 namespace nftp {
