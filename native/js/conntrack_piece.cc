@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "js/conntrack_values.h"
+#include "js/writer.h"
 
 namespace nftp {
 

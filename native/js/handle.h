@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -89,7 +90,7 @@ template <typename Open>
 Napi::Value MonitorTask(Napi::Env env, napi_value callback, Open open) {
   if (TypeOf(env, callback) != napi_function) throw Failure::Invalid("expected a callback");
   auto function = std::make_shared<Napi::FunctionReference>(Napi::Persistent(Napi::Function(env, callback)));
-  return RunTask(env, "monitor", std::move(open), [function](Napi::Env e, auto&& source) {
+  return RunTask(env, "monitor", std::move(open), [function](Napi::Env e, std::invoke_result_t<Open&>&& source) {
     const std::shared_ptr<JsMonitor> monitor = OpenJsMonitor(e, std::move(source), function->Value());
     try {
       return Wrap(e, monitor, kMonitorTag);

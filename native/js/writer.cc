@@ -292,7 +292,7 @@ Value ElementsToJs(Env env, ElementCollector&& collector) {
 }
 
 Napi::Error ErrorToJs(Env env, const Failure& failure, const std::string& action) {
-  const Napi::Error error = Napi::Error::New(env, action + ": " + failure.message());
+  Napi::Error error = Napi::Error::New(env, action + ": " + failure.message());
   const Object object = error.Value();
   Put(object, "code", std::string_view(failure.code()));
   Put(object, "action", action);
