@@ -10,7 +10,7 @@ import {
 } from "./base/runtime.js";
 import { handleStdoutErrors, writeError } from "./cli/stdio.js";
 import type * as program from "./cli/program.js";
-import { loadAddon } from "./netlink/addon.js";
+import { loadAddon } from "./nft/kernel/addon.js";
 
 /**
  * Runs the command line and sets the process's exit code.

@@ -16,7 +16,7 @@ function libc() {
   return process.report.getReport().header.glibcVersionRuntime === undefined ? "musl" : "glibc";
 }
 
-/** Returns why the prebuilt addon does not work here, or undefined if it does. It is found as in src/netlink/addon.ts. */
+/** Returns why the prebuilt addon does not work here, or undefined if it does. It is found as in src/nft/kernel/addon.ts. */
 function whyNotPrebuilt() {
   const platform = `linux-${process.arch}-${libc()}`;
   const require = createRequire(import.meta.url);

@@ -25,7 +25,7 @@ enum class AttrKind : uint8_t {
 constexpr uint16_t kMaxNumbers = 32;
 
 struct AttrDesc {
-  const char* js;  // field name in src/netlink/kernel.ts
+  const char* js;  // field name in src/nft/kernel/kernel.ts
   uint16_t nfta;
   AttrKind kind;
   bool required = false;

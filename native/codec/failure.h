@@ -18,7 +18,7 @@ struct Fault {
   std::string text;
 };
 
-// Mirrors KernelErrorCode of src/netlink/errors.ts.
+// Mirrors KernelErrorCode of src/nft/kernel/errors.ts.
 class Failure : public std::exception {
  public:
   Failure(const char* code, std::string message, int error = 0, std::vector<Fault> faults = {})

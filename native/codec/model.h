@@ -1,4 +1,4 @@
-// C++ counterparts of the types in src/netlink/kernel.ts. They hold no JS values, so any thread may use them.
+// C++ counterparts of the types in src/nft/kernel/kernel.ts. They hold no JS values, so any thread may use them.
 #pragma once
 
 #include <cstdint>

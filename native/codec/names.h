@@ -1,4 +1,4 @@
-// The names in src/netlink/kernel.ts of verdicts, families, verbs and kinds of objects.
+// The names in src/nft/kernel/kernel.ts of verdicts, families, verbs and kinds of objects.
 #pragma once
 
 #include <linux/netfilter.h>

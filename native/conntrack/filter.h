@@ -1,4 +1,4 @@
-// Selects entries with patterns over the bytes of a record. src/conntrack/table/compile-filter.ts makes the patterns.
+// Selects entries with patterns over the bytes of a record. src/nft/conntrack/compile-filter.ts makes the patterns.
 #pragma once
 
 #include <cstddef>

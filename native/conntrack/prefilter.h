@@ -1,6 +1,6 @@
 // Decides which entries a dump need not hand over: entries whose original destination is no service, and entries
 // answered by an endpoint of their service. src/conntrack/reconcile/prefilter.ts makes it; ConntrackPrefilter in
-// src/conntrack/table/conntrack-table.ts describes the layout.
+// src/nft/conntrack/conntrack-table.ts describes the layout.
 #pragma once
 
 #include <bitset>

@@ -1,5 +1,5 @@
 // One conntrack entry as bytes of a fixed layout. The decoder makes it, it crosses to JS, and patterns compare it.
-// src/conntrack/table/encode.ts has the same layout.
+// src/nft/conntrack/encode.ts has the same layout.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace nftp {
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "src/conntrack/table/encode.ts reads records as little-endian"
+#error "src/nft/conntrack/encode.ts reads records as little-endian"
 #endif
 
 // Bits of `parts`.

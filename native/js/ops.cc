@@ -240,7 +240,7 @@ ObjectOp ReadObject(Napi::Env env, napi_value object, Verb verb, const Where& wh
   return op;
 }
 
-// Whether a kind of object allows this verb, as defined by type Op of src/netlink/kernel.ts.
+// Whether a kind of object allows this verb, as defined by type Op of src/nft/kernel/kernel.ts.
 bool Allowed(std::string_view kind, Verb verb) {
   switch (verb) {
     case Verb::Add:

@@ -1,4 +1,4 @@
-// Converts structs to JS values in the shapes of src/netlink/kernel.ts. Main thread only.
+// Converts structs to JS values in the shapes of src/nft/kernel/kernel.ts. Main thread only.
 #pragma once
 
 #include <napi.h>

@@ -1,6 +1,6 @@
 /** Not in setup.ts, which loads the modules that read configurations, because commands that only ask the kernel do not need them. */
-import { KernelError } from "../netlink/errors.js";
-import { NftKernel } from "../netlink/nft-kernel.js";
+import { KernelError } from "../nft/kernel/errors.js";
+import { NftKernel } from "../nft/kernel/nft-kernel.js";
 import { UserError } from "./stdio.js";
 
 /** Opens the kernel in this network namespace. Throws a UserError that names what is missing: permission, nf_tables or the addon. */

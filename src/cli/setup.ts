@@ -10,7 +10,7 @@ import type { Logger } from "../base/logger.js";
 import { type DecoderOptions, ObjectDecoder } from "../objects/decode/object-decoder.js";
 import { type ManifestProblem, type ManifestRemainder, ManifestSource } from "../objects/manifests/manifest-source.js";
 import type { ObjectSink, ObjectSource } from "../objects/object-sink.js";
-import type { Clock } from "../table/table-exports.js";
+import type { Clock } from "../nft/engine-exports.js";
 import { UserError } from "./stdio.js";
 
 export const MONOTONIC_CLOCK: Clock = { now: () => performance.now() };

@@ -4,7 +4,7 @@ import { parseCIDR } from "../base/ip.js";
 import { isFields, reasonOf } from "../base/unknown.js";
 import { type Effective, type Off, SECTIONS, SYNC_PERIOD_MS, withDefaults, writtenFor } from "./defaults.js";
 import { type ConfigDocument, formatEndpoint, toDocument } from "./document.js";
-import { type Findings, Invalid } from "./fields.js";
+import { type Findings, Invalid } from "./config-fields.js";
 import { ALLOW_SERVICE_EXTERNAL_IPS, type FieldNames, LOCALHOST_NODE_PORTS, notesOf, warningsOf } from "./notes.js";
 import { parseText } from "./parse.js";
 import { API_VERSION, type ConfigInput, configSchema, KIND } from "./schema.js";

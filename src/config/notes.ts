@@ -1,7 +1,7 @@
 /** Remarks on a valid configuration: settings without effect, and settings that mean something else to kube-proxy. */
 import { closest } from "../base/closest.js";
 import { type Effective, takesLocalhostOver, writtenFor } from "./defaults.js";
-import { Invalid } from "./fields.js";
+import { Invalid } from "./config-fields.js";
 import { asksForLocalhost } from "./node-port-addresses.js";
 import type { ConfigInput } from "./schema.js";
 import { parseClusterCIDR } from "./values.js";

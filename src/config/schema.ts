@@ -4,7 +4,7 @@
  * types that it embeds. Fields of other modes or systems are checked only for their type.
  */
 import { closest } from "../base/closest.js";
-import { list, namedValues, required, section, type ValueOf } from "./fields.js";
+import { list, namedValues, required, section, type ValueOf } from "./config-fields.js";
 import {
   address,
   boolean,

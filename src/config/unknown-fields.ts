@@ -1,6 +1,6 @@
 /** Describes fields that KubeProxyConfiguration does not have, each with the field that was probably meant. */
 import { closest } from "../base/closest.js";
-import type { Field, UnknownField } from "./fields.js";
+import type { Field, UnknownField } from "./config-fields.js";
 import type { ConfigProblem } from "./proxy-config.js";
 import { configSchema, KIND } from "./schema.js";
 

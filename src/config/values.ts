@@ -2,7 +2,7 @@
 import { closest } from "../base/closest.js";
 import { parseAddress, parseCIDR } from "../base/ip.js";
 import { parseDuration } from "./duration.js";
-import { type Field, Invalid, list, scalar } from "./fields.js";
+import { type Field, Invalid, list, scalar } from "./config-fields.js";
 import { NODE_PORT_WORDS } from "./node-port-addresses.js";
 
 const INT32_MAX = 2 ** 31 - 1;

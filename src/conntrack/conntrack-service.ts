@@ -17,7 +17,7 @@ import { type Distress, PressureMonitor, type PressureReport } from "./gc/pressu
 import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconcile/reconciler.js";
 import { ResetCheck, type ResetSettings } from "./reconcile/reset-check.js";
 import type { GoneEndpoint } from "./reconcile/scope.js";
-import type { ConntrackEntry, ConntrackTable } from "./table/conntrack-table.js";
+import type { ConntrackEntry, ConntrackTable } from "../nft/conntrack/conntrack-table.js";
 
 /** Receives the events of connection tracking. Calls are synchronous, must be cheap and must not throw. */
 export interface ConntrackObserver {

@@ -4,7 +4,7 @@ import { FAMILY_NAMES } from "../base/ip-families.js";
 import { DIRECTIONS, type GcReason, type GcReport } from "./gc/garbage-collector.js";
 import type { PressureReport } from "./gc/pressure-monitor.js";
 import type { ConntrackObserver } from "./conntrack-service.js";
-import type { ConntrackEntry } from "./table/conntrack-table.js";
+import type { ConntrackEntry } from "../nft/conntrack/conntrack-table.js";
 
 const GC_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);
 const OUTCOMES = ["alive", "deleted", "orphaned"] as const;

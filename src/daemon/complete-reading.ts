@@ -3,7 +3,7 @@
  * object with an unusable field would stop services that the last start's tables still serve.
  */
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Kernel } from "../netlink/kernel.js";
+import type { Kernel } from "../nft/kernel/kernel.js";
 import type { ServiceModel } from "../model/service-model.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";

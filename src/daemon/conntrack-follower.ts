@@ -1,5 +1,5 @@
 import { ConntrackMetrics } from "../conntrack/metrics.js";
-import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
+import { NetlinkConntrack } from "../nft/conntrack/netlink-conntrack.js";
 import { ConntrackService, type ConntrackServiceOptions, type GcInterval } from "../conntrack/conntrack-service.js";
 import { readNumber } from "../node/kernel-number.js";
 import type { IpFamily } from "../base/ip.js";

@@ -2,11 +2,11 @@ import type { LogTail } from "../base/log-tail.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { GcInterval } from "../conntrack/conntrack-service.js";
-import type { NftKernel } from "../netlink/nft-kernel.js";
+import type { NftKernel } from "../nft/kernel/nft-kernel.js";
 import type { KernelFamilies } from "../node/kernel-families.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import type { ManifestSource } from "../objects/manifests/manifest-source.js";
-import type { Clock } from "../table/table-exports.js";
+import type { Clock } from "../nft/engine-exports.js";
 
 export interface DaemonOptions {
   readonly config: ProxyConfig;

@@ -10,7 +10,7 @@ import { StatusBoard } from "./answers/status-board.js";
 import { API_VERSION, type Diagnosis } from "../observe/status-report.js";
 import { packetOf, reportOn, type Sources } from "../tools/explain/packet-report.js";
 import { reportText } from "../tools/explain/text/report-text.js";
-import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
+import { NetlinkConntrack } from "../nft/conntrack/netlink-conntrack.js";
 import { isLoopback } from "../node/node-facts.js";
 import { readSysctl } from "../node/packet-settings.js";
 import { RefusalReadings } from "../proxier/refusal-readings.js";

@@ -11,7 +11,7 @@ import { TableMetrics } from "../observe/table-metrics.js";
 import { healthListener, type Listener, type ListenerOptions, metricsListener } from "../observe/listeners.js";
 import { ServiceHealth } from "../observe/service-health.js";
 import type { ProxierObserver } from "../proxier/observer.js";
-import type { Clock } from "../table/table-exports.js";
+import type { Clock } from "../nft/engine-exports.js";
 
 interface ObservationOptions {
   readonly config: ProxyConfig;

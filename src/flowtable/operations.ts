@@ -10,8 +10,8 @@ import {
   IpProto,
   MetaKey,
   VERDICT_REGISTER,
-} from "../netlink/constants.js";
-import type { Expr, Op, TableRef } from "../netlink/kernel.js";
+} from "../nft/kernel/constants.js";
+import type { Expr, Op, TableRef } from "../nft/kernel/kernel.js";
 
 /** Separate from the services' tables, so that no interface problem can make writes of theirs fail. */
 export const FLOWTABLE_REF: TableRef = { family: "inet", table: "nft-proxier-flowtable" };

@@ -1,8 +1,8 @@
 /** Events of directories, from inotify(7). The number read at once is limited, so that a fast writer cannot block the event loop. */
 import type { Inotify, InotifyEvent, OpenInotify } from "../base/directory-watch.js";
-import { loadAddon } from "./addon.js";
-import { translate } from "./native-error.js";
-import type { NativeInotify } from "./nft-addon.js";
+import { loadAddon } from "../nft/kernel/addon.js";
+import { translate } from "../nft/kernel/native-error.js";
+import type { NativeInotify } from "../nft/kernel/nft-addon.js";
 
 /** Maximum number of reads in direct succession. Each gets at most 32 KiB of events, and the others wait in the kernel's queue. */
 const MOST_READS = 16;

@@ -1,6 +1,6 @@
 /** ipset over nfnetlink (linux/netfilter/ipset/ip_set.h; net/netfilter/ipset/ip_set_core.c). */
 import { AF } from "../base/ip-families.js";
-import { isErrno } from "./errors.js";
+import { isErrno } from "../nft/kernel/errors.js";
 import {
   ask,
   attribute,
@@ -18,7 +18,7 @@ import {
   RequestFlag,
   text,
   textOf,
-} from "./netlink-message.js";
+} from "../nft/kernel/netlink-message.js";
 
 /** linux/netfilter/nfnetlink.h */
 const NFNL_SUBSYS_IPSET = 6;

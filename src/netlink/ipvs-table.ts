@@ -2,7 +2,7 @@
 import { AF, familyNumbered } from "../base/ip-families.js";
 import { addressBytes, formatAddress, type IpFamily } from "../base/ip.js";
 import { type Protocol, SERVICE_PROTOCOL, serviceProtocol } from "../base/protocols.js";
-import { isErrno } from "./errors.js";
+import { isErrno } from "../nft/kernel/errors.js";
 import {
   ask,
   attribute,
@@ -19,7 +19,7 @@ import {
   RequestFlag,
   text,
   textOf,
-} from "./netlink-message.js";
+} from "../nft/kernel/netlink-message.js";
 
 /** linux/genetlink.h */
 const GENL_ID_CTRL = 0x10;

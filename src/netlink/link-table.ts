@@ -1,7 +1,7 @@
 /** Interfaces, their addresses and the routes to these, over rtnetlink (linux/rtnetlink.h, if_link.h, if_addr.h). */
 import { AF } from "../base/ip-families.js";
 import { addressBytes, formatAddress, type IpFamily } from "../base/ip.js";
-import { isErrno } from "./errors.js";
+import { isErrno } from "../nft/kernel/errors.js";
 import {
   ask,
   attribute,
@@ -16,7 +16,7 @@ import {
   RequestFlag,
   text,
   textOf,
-} from "./netlink-message.js";
+} from "../nft/kernel/netlink-message.js";
 
 const Message = {
   newLink: 16,

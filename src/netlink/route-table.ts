@@ -1,7 +1,7 @@
 /** Reads the kernel's routes over rtnetlink (linux/rtnetlink.h, fib_rules.h). Changes nothing. */
 import { AF } from "../base/ip-families.js";
 import { addressBytes, type IpFamily } from "../base/ip.js";
-import { isErrno } from "./errors.js";
+import { isErrno } from "../nft/kernel/errors.js";
 import {
   ask,
   attribute,
@@ -15,7 +15,7 @@ import {
   type Reply,
   RequestFlag,
   textOf,
-} from "./netlink-message.js";
+} from "../nft/kernel/netlink-message.js";
 
 const GET_LINK = 18;
 const GET_ROUTE = 26;

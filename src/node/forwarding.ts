@@ -6,13 +6,13 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { ProxyConfig } from "../config/proxy-config.js";
-import { Hook, TableFlag } from "../netlink/constants.js";
-import type { Kernel, TableRef } from "../netlink/kernel.js";
+import { Hook, TableFlag } from "../nft/kernel/constants.js";
+import type { Kernel, TableRef } from "../nft/kernel/kernel.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
 import { readNumber } from "./kernel-number.js";
 import type { Shortcoming } from "./packet-settings.js";
-import type { LegacyTables } from "../netlink/legacy-tables.js";
+import type { LegacyTables } from "../nft/kernel/legacy-tables.js";
 import { chainsWithRules } from "./legacy-layout.js";
 import { legacyTableNames } from "./proc-file.js";
 

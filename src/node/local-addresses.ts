@@ -2,8 +2,8 @@
  * Addresses of this node's interfaces, kept up to date by kernel events. Like net.InterfaceAddrs, which kube-proxy uses,
  * they include addresses of links that are down, and tentative and deprecated IPv6 addresses.
  */
-import type { Monitor } from "../netlink/kernel.js";
-import type { InterfaceAddress, NetworkInterfaces } from "../netlink/network-interfaces.js";
+import type { Monitor } from "../nft/kernel/kernel.js";
+import type { InterfaceAddress, NetworkInterfaces } from "../nft/kernel/network-interfaces.js";
 import { Backoff } from "../base/backoff.js";
 import { formatAddress } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";

@@ -8,8 +8,8 @@ import { cpus } from "node:os";
 import { join } from "node:path";
 import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
-import { CtKey, Hook, Priority } from "../netlink/constants.js";
-import type { Kernel } from "../netlink/kernel.js";
+import { CtKey, Hook, Priority } from "../nft/kernel/constants.js";
+import type { Kernel } from "../nft/kernel/kernel.js";
 import { type DesiredNumber, type KernelFiles, readNumber, setNumber } from "./kernel-number.js";
 
 interface SystemSettingsOptions {

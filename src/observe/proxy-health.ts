@@ -3,7 +3,7 @@ import type { NodeRecord } from "../objects/records.js";
 import { FAMILY_NAMES, IP_FAMILIES } from "../base/ip-families.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
-import type { Clock } from "../table/table-exports.js";
+import type { Clock } from "../nft/engine-exports.js";
 import type { ProbeCode } from "./metrics.js";
 
 /** Set by the cluster autoscaler on a node that it is about to remove. */

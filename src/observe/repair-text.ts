@@ -1,6 +1,6 @@
 import { durationText } from "../base/duration-text.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
-import { TABLE_DELETED } from "../table/table-exports.js";
+import { TABLE_DELETED } from "../nft/engine-exports.js";
 import type { LastRepair } from "./status-report.js";
 
 /** "nft (pid 8873) deleted the IPv4 table 5s ago; repaired in 180ms". @param when " 5s ago", or "". */

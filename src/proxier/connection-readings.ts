@@ -3,7 +3,7 @@ import type { IpFamily } from "../base/ip.js";
 import { type ConnectionCounts, NOT_COUNTED } from "../ruleset/connection-counts.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import type { FamilyRuleset } from "../ruleset/family-ruleset.js";
-import type { Clock, Table } from "../table/table-exports.js";
+import type { Clock, Table } from "../nft/engine-exports.js";
 import type { RefusalReadings } from "./refusal-readings.js";
 
 const FRESH_MS = 1000;

@@ -1,4 +1,4 @@
-import type { Kernel } from "../netlink/kernel.js";
+import type { Kernel } from "../nft/kernel/kernel.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/family-ruleset.js";
@@ -13,7 +13,7 @@ import {
   type RuleFeatures,
   Table,
   TableError,
-} from "../table/table-exports.js";
+} from "../nft/engine-exports.js";
 import type { Contention } from "./contention.js";
 import { Quarantine } from "./quarantine.js";
 import { LastResort } from "./last-resort.js";

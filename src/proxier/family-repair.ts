@@ -1,7 +1,7 @@
 /** Decides when to repair a table that another process changed, and what to log. */
 import type { IpFamily } from "../base/ip.js";
 import { describeProcess } from "../node/processes.js";
-import type { ApplyResult, Drift, ForeignChange, Table } from "../table/table-exports.js";
+import type { ApplyResult, Drift, ForeignChange, Table } from "../nft/engine-exports.js";
 import type { Contention } from "./contention.js";
 import type { RepairCause } from "./observer.js";
 import type { ProxierContext } from "./proxier-context.js";

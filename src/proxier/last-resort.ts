@@ -4,7 +4,7 @@
  * an unforeseen fault in the table does not keep changes of services from the kernel.
  */
 import { Backoff } from "../base/backoff.js";
-import type { Clock, TableError } from "../table/table-exports.js";
+import type { Clock, TableError } from "../nft/engine-exports.js";
 
 /**
  * Refusals in a row, each after a fresh read, before the table is written from scratch. The pace of failed writes puts

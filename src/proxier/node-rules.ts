@@ -9,7 +9,7 @@ import { nodeFacts, nodePortAddresses } from "../node/node-facts.js";
 import type { LocalAddresses } from "../node/local-addresses.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import type { FamilyProxier } from "./family-proxier.js";
-import type { RuleFeatures } from "../table/table-exports.js";
+import type { RuleFeatures } from "../nft/engine-exports.js";
 import type { ProxierContext } from "./proxier-context.js";
 import { rulesetOptions } from "./ruleset-options.js";
 

@@ -7,7 +7,7 @@
 import type { IpFamily } from "../base/ip.js";
 import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
-import type { Clock, Table, TableError } from "../table/table-exports.js";
+import type { Clock, Table, TableError } from "../nft/engine-exports.js";
 
 /** Time between the first two attempts, ms. It doubles up to the sync period. */
 const FIRST_WAIT_MS = 1000;

@@ -1,5 +1,5 @@
 import type { Logger } from "../base/logger.js";
-import type { Clock } from "../table/table-exports.js";
+import type { Clock } from "../nft/engine-exports.js";
 import type { ProxierObserver } from "./observer.js";
 
 /** Shared by all parts of the proxier. */

@@ -5,13 +5,13 @@
 import type { NodeObject } from "../objects/records.js";
 import { runInSlices, TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
-import type { Kernel } from "../netlink/kernel.js";
+import type { Kernel } from "../nft/kernel/kernel.js";
 import { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
 import { ServiceModel } from "../model/service-model.js";
 import type { IpFamily } from "../base/ip.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js";
-import { type Clock, joinResults } from "../table/table-exports.js";
+import { type Clock, joinResults } from "../nft/engine-exports.js";
 import { Contention } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family-proxier.js";
 import { LocalAddresses, type WatchedAddresses } from "../node/local-addresses.js";

@@ -21,7 +21,7 @@ import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import { serviceFields } from "../base/logger.js";
 import type { FamilyRuleset, PieceOptions, ServiceState } from "../ruleset/family-ruleset.js";
-import { type FaultyObject, TableError } from "../table/table-exports.js";
+import { type FaultyObject, TableError } from "../nft/engine-exports.js";
 import { type Change, ChangedClaims, withoutClaims } from "./changed-claims.js";
 import type { ProxierContext } from "./proxier-context.js";
 import { type Group, Suspects } from "./suspects.js";

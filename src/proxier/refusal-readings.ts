@@ -1,8 +1,8 @@
 /** Reads the kernel's counts of refused connections on request. All who ask share a reading. */
 import { LITTLE_ENDIAN } from "../base/byte-order.js";
 import { TimeSlice } from "../base/time-slice.js";
-import { batchLayout } from "../netlink/element-batch.js";
-import type { Kernel, SetInfo } from "../netlink/kernel.js";
+import { batchLayout } from "../nft/kernel/element-batch.js";
+import type { Kernel, SetInfo } from "../nft/kernel/kernel.js";
 import type { IpFamily } from "../base/ip.js";
 import { type AddressKey, keyOf, NODE_PORT } from "../model/service-address.js";
 import type { ServiceModel } from "../model/service-model.js";

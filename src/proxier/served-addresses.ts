@@ -1,6 +1,6 @@
 /** Reads which claims the kernel's tables serve, whichever program wrote them. Used if no model of them exists. */
-import { strideOf } from "../netlink/element-batch.js";
-import type { Kernel } from "../netlink/kernel.js";
+import { strideOf } from "../nft/kernel/element-batch.js";
+import type { Kernel } from "../nft/kernel/kernel.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import { unpackServiceKey } from "../ruleset/key-packer.js";

@@ -4,7 +4,7 @@
  */
 import type { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
 import type { IpFamily } from "../base/ip.js";
-import type { ApplyResult } from "../table/table-exports.js";
+import type { ApplyResult } from "../nft/engine-exports.js";
 import type { FamilyOutcome } from "./family-proxier.js";
 import type { SyncReport, SyncWork } from "./observer.js";
 import type { ProxierContext } from "./proxier-context.js";

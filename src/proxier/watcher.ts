@@ -1,9 +1,9 @@
 /** Watches the kernel's tables through events, and through a periodic check for changes that events do not show. */
 import { performance } from "node:perf_hooks";
 
-import type { Kernel } from "../netlink/kernel.js";
+import type { Kernel } from "../nft/kernel/kernel.js";
 import type { Logger } from "../base/logger.js";
-import { TableWatch } from "../table/table-exports.js";
+import { TableWatch } from "../nft/engine-exports.js";
 import type { FamilyProxier } from "./family-proxier.js";
 
 /** Minimum interval between checks, ms. It is longer if a check takes long, up to an hour. */

@@ -6,7 +6,7 @@
  */
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
-import type { Field, Rule, Statement, TableDeclarations } from "../table/table-exports.js";
+import type { Field, Rule, Statement, TableDeclarations } from "../nft/engine-exports.js";
 import { affinityList } from "./list-values.js";
 import { ChainName, drawChainName, ownComment, ownNames } from "./names.js";
 import type { OwnChainOptions, OwnObject } from "./own-object.js";

@@ -18,7 +18,7 @@ import { arrange, assignIndices } from "../model/balance/indices.js";
 import { endpointsOf, type ListKind } from "../model/balance/slots.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
-import type { ElementSet } from "../table/table-exports.js";
+import type { ElementSet } from "../nft/engine-exports.js";
 import { type KeyPacker, packNumber, packNumbers, unpackNumber } from "./key-packer.js";
 import { ENDPOINT_NUMBERS, type ListValue, packList, AFFINITY_NUMBERS, affinityList } from "./list-values.js";
 import { portHash } from "./names.js";

@@ -1,6 +1,6 @@
 /** Finds the service of an operation that the kernel rejected. */
 import type { IpFamily } from "../base/ip.js";
-import type { ElementSet, FaultyObject } from "../table/table-exports.js";
+import type { ElementSet, FaultyObject } from "../nft/engine-exports.js";
 import { addressText } from "../model/service-address.js";
 import { unpackServiceKey } from "./key-packer.js";
 import { SetName } from "./names.js";

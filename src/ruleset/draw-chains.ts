@@ -2,7 +2,7 @@
  * The chains that draw one of N endpoints, and the elements of `dispatch` that lead to them. There is one chain per kind of
  * list, shard and N in use, shared by all services with such a list.
  */
-import type { ElementSet, Field, Statement, TableDeclarations } from "../table/table-exports.js";
+import type { ElementSet, Field, Statement, TableDeclarations } from "../nft/engine-exports.js";
 import { packNumber } from "./key-packer.js";
 import { countOf, type ListValue, packList, unpackList, withCount } from "./list-values.js";
 import { drawChainName, endpointsName, LOCAL_INDEX_BASE, SetName } from "./names.js";

@@ -1,6 +1,6 @@
 /** The sets and maps of the table, filled by services. Sets that kube-proxy also has have the same type as there. */
 import type { IpFamily } from "../base/ip.js";
-import type { ElementSet, FieldType, SetSpec, TableDeclarations } from "../table/table-exports.js";
+import type { ElementSet, FieldType, SetSpec, TableDeclarations } from "../nft/engine-exports.js";
 import { unpackNumber } from "./key-packer.js";
 import { isBySource, hasAffinity, SHARDS } from "./list-values.js";
 import { endpointsName, SetName } from "./names.js";

@@ -1,6 +1,6 @@
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { Limits } from "../objects/connection-limits.js";
-import type { ElementSet } from "../table/table-exports.js";
+import type { ElementSet } from "../nft/engine-exports.js";
 import type { ServiceKey } from "./key-packer.js";
 
 /**

@@ -7,7 +7,7 @@ import { endpointsOf, type ListKind, type Stood } from "../model/balance/slots.j
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";
-import type { FaultyObject, TableDeclarations } from "../table/table-exports.js";
+import type { FaultyObject, TableDeclarations } from "../nft/engine-exports.js";
 import {
   busyAddresses,
   type ConnectionCounts,

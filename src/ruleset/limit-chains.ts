@@ -12,7 +12,7 @@ import { createHash } from "node:crypto";
 import type { Limits } from "../objects/connection-limits.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";
-import type { Rule, Statement, TableDeclarations } from "../table/table-exports.js";
+import type { Rule, Statement, TableDeclarations } from "../nft/engine-exports.js";
 import { packNumber } from "./key-packer.js";
 import { SetName } from "./names.js";
 import { addressType, type ElementSets, LIMIT_ROLES, limitMapSpecs } from "./element-sets.js";

@@ -17,7 +17,7 @@
  * Answers of an endpoint that has an address of this node come over `lo`, which accepts them unchanged.
  */
 import type { IpFamily } from "../base/ip.js";
-import type { Match, Rule, Statement } from "../table/table-exports.js";
+import type { Match, Rule, Statement } from "../nft/engine-exports.js";
 import { drop, rule } from "./statements.js";
 import type { LocalhostNodePorts } from "../node/node-facts.js";
 

@@ -1,4 +1,4 @@
-import type { TableDeclarations } from "../table/table-exports.js";
+import type { TableDeclarations } from "../nft/engine-exports.js";
 import type { SkeletonOptions } from "./skeleton.js";
 
 export type OwnChainOptions = Pick<SkeletonOptions, "family" | "masqueradeBit" | "nodeIP">;

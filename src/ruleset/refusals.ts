@@ -5,7 +5,7 @@
 import { unpackNumber, unpackServiceKey } from "./key-packer.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServiceAddress } from "../model/service-address.js";
-import type { Field, Match, Rule, Statement, TableDeclarations } from "../table/table-exports.js";
+import type { Field, Match, Rule, Statement, TableDeclarations } from "../nft/engine-exports.js";
 import type { ServiceCounters } from "./service-counters.js";
 
 export const REFUSALS = "refusals";

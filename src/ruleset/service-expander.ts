@@ -3,9 +3,9 @@
  * difference between two expansions.
  */
 import type { EndpointList } from "../objects/endpoint-list.js";
-import type { Verdict } from "../netlink/kernel.js";
+import type { Verdict } from "../nft/kernel/kernel.js";
 import type { ServicePortView } from "../model/service-port-view.js";
-import type { ElementSet, TableDeclarations } from "../table/table-exports.js";
+import type { ElementSet, TableDeclarations } from "../nft/engine-exports.js";
 import { limitChain, type PortLimits } from "./limit-chains.js";
 import { expandAffinity } from "./affinity-numbers.js";
 import type { ServicePortState } from "./service-port-state.js";

@@ -2,9 +2,9 @@
  * The constant part of the table: base chains, policies, and the sets and maps of element-sets.ts. A service only consists of elements
  * in the maps, and of chains of its own if it has source ranges or affinity.
  */
-import { Hook, Priority } from "../netlink/constants.js";
+import { Hook, Priority } from "../nft/kernel/constants.js";
 import type { IpFamily } from "../base/ip.js";
-import type { ChainSpec, Field, Match, Rule, Statement, TableDeclarations } from "../table/table-exports.js";
+import type { ChainSpec, Field, Match, Rule, Statement, TableDeclarations } from "../nft/engine-exports.js";
 import { LOOPBACK, localhostRules, sourceForRouting } from "./localhost.js";
 import type { LocalDetector, LocalhostNodePorts } from "../node/node-facts.js";
 import { bySource, ENDPOINT_NUMBERS, OF_CLUSTER_IP } from "./list-values.js";

@@ -1,7 +1,7 @@
 /** Chains that drop packets from outside a service's source ranges (loadBalancerSourceRanges). */
 import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { ServicePortView, SharedGuard } from "../model/service-port-view.js";
-import type { Rule } from "../table/table-exports.js";
+import type { Rule } from "../nft/engine-exports.js";
 import { ChainName, ownComment, ownNames } from "./names.js";
 import type { OwnObject } from "./own-object.js";
 import { goto, rule } from "./statements.js";

@@ -1,5 +1,5 @@
 /** Statements used by chains in several files. */
-import type { Rule, Statement } from "../table/table-exports.js";
+import type { Rule, Statement } from "../nft/engine-exports.js";
 
 export const rule = (...statements: Statement[]): Rule => ({ statements });
 export const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "jump", chain } });

@@ -11,7 +11,7 @@ import { ANOTHER_BIT, bitText, settingProblems } from "./explain/firewall/masque
 import type { ServicePacket } from "./explain/firewall/service-packets.js";
 import type { RoutedKernel } from "./explain/world/routing.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
-import type { RuleInfo } from "../netlink/kernel.js";
+import type { RuleInfo } from "../nft/kernel/kernel.js";
 import type { IpFamily } from "../base/ip.js";
 import { reasonOf } from "../base/unknown.js";
 import {

@@ -215,7 +215,7 @@ export function aims(results: Results): Aim[] {
     const note = `the kernel's own ${kernelMs.toFixed(0)}; slowest ${slowest.toFixed(0)}`;
     list.push(
       atMost("a deleted table of 10000 x 10 restored, own time", 50, middle, "ms", note),
-      // 120,000 elements, which packets do not see before the last transaction (src/table/sync/make-before-break.ts).
+      // 120,000 elements, which packets do not see before the last transaction (src/nft/sync/make-before-break.ts).
       atMost("transactions of a repair", 10, Math.max(...repair.map(({ transactions }) => transactions)), ""),
       loop("repair", longest(repair.map(({ blocked }) => blocked))),
     );

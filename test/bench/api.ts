@@ -5,7 +5,7 @@
  * JSON (`Cluster`, `Blocked`). Arguments: services endpoints changes [watch]
  */
 import { setTimeout as sleep } from "node:timers/promises";
-import { NftKernel } from "../../dist/netlink/nft-kernel.js";
+import { NftKernel } from "../../dist/nft/kernel/nft-kernel.js";
 import { startApiCluster } from "./api-cluster.ts";
 import { freshPod, makeSlice, podsOf } from "./cluster.ts";
 import { memoryOf, quantile, tell } from "./lib.ts";

@@ -1,7 +1,7 @@
 /** A proxier without the rest of the program, fed like from a source. */
 import { TimeSlice } from "../../dist/base/time-slice.js";
 import { defaultConfig } from "../../dist/config/load.js";
-import { NftKernel } from "../../dist/netlink/nft-kernel.js";
+import { NftKernel } from "../../dist/nft/kernel/nft-kernel.js";
 import { createLogger } from "../../dist/base/logger.js";
 import { Proxier, type ProxierOptions } from "../../dist/proxier/proxier.js";
 import { makeService, makeSlice, podsOf, type Protocol } from "./cluster.ts";

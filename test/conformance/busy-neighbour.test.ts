@@ -2,11 +2,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
-import type { ElementBatch, Op } from "../../src/netlink/kernel.js";
-import { Table } from "../../src/table/table-exports.js";
-import type { ElementSet } from "../../src/table/rules/rule.js";
-import { TableWatch } from "../../src/table/sync/table-watch.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
+import type { ElementBatch, Op } from "../../src/nft/kernel/kernel.js";
+import { Table } from "../../src/nft/engine-exports.js";
+import type { ElementSet } from "../../src/nft/language/rule.js";
+import { TableWatch } from "../../src/nft/sync/table-watch.js";
 import { podsOf } from "../bench/cluster.js";
 import { eventually } from "../lab/eventually.js";
 import { makeProxier, putService } from "../unit/proxier/support/proxier.js";

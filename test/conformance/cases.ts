@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { KernelError, type Fault } from "../../src/netlink/errors.js";
-import type { CommitOptions, Kernel, Op } from "../../src/netlink/kernel.js";
+import { KernelError, type Fault } from "../../src/nft/kernel/errors.js";
+import type { CommitOptions, Kernel, Op } from "../../src/nft/kernel/kernel.js";
 import type { KernelWorld } from "../support/kernel-world.ts";
 import { snapshot } from "../support/snapshot.ts";
 import type { Fact, KernelFacts } from "../support/kernel-facts.ts";

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { FakeInterfaces, interfaceAddress } from "../fakes/fake-interfaces.ts";
 import { FakeKernel } from "../fakes/fake-kernel.ts";
-import type { ChangeBatch } from "../../src/netlink/kernel.js";
+import type { ChangeBatch } from "../../src/nft/kernel/kernel.js";
 import { snapshot } from "../support/snapshot.ts";
 import { ownMs } from "../bench/loop-watch.ts";
 import { addressSet, newChain, newElements, newSet, newTable, noTable, T } from "../support/operations.ts";

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
 
 import { openInotify } from "../../src/netlink/inotify.js";
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
-import type { CommitOptions, Op } from "../../src/netlink/kernel.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
+import type { CommitOptions, Op } from "../../src/nft/kernel/kernel.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
 import { ObjectDecoder } from "../../src/objects/decode/object-decoder.js";
 import { ManifestSource } from "../../src/objects/manifests/manifest-source.js";

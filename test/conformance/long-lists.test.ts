@@ -3,8 +3,8 @@
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { batchLayout } from "../../src/netlink/element-batch.js";
-import type { Kernel } from "../../src/netlink/kernel.js";
+import { batchLayout } from "../../src/nft/kernel/element-batch.js";
+import type { Kernel } from "../../src/nft/kernel/kernel.js";
 import { shardOf } from "../../src/ruleset/list-values.js";
 import { endpointsName } from "../../src/ruleset/names.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";

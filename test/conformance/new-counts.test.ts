@@ -1,7 +1,7 @@
 /** The kernel's time to scale a service of a large cluster to a number of endpoints that no other service of its map has. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
 import { KeyPacker } from "../../src/ruleset/key-packer.js";
 import { shardOf, SHARDS } from "../../src/ruleset/list-values.js";

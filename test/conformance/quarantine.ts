@@ -4,8 +4,8 @@
 import type { V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, test } from "vitest";
 
-import { KernelError } from "../../src/netlink/errors.js";
-import type { CommitOptions, ElementBatch, Kernel, Op } from "../../src/netlink/kernel.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
+import type { CommitOptions, ElementBatch, Kernel, Op } from "../../src/nft/kernel/kernel.js";
 import type { ProxierObserver } from "../../src/proxier/observer.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
 import { SetName } from "../../src/ruleset/names.js";

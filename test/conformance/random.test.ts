@@ -5,9 +5,9 @@
 import { release } from "node:os";
 import { setTimeout } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { DataTypeId, ObjectType, SetFlag } from "../../src/netlink/constants.js";
-import { KernelError } from "../../src/netlink/errors.js";
-import type { ChangeBatch, Expr, Kernel, ObjectData, Op, SetInfo, Verdict } from "../../src/netlink/kernel.js";
+import { DataTypeId, ObjectType, SetFlag } from "../../src/nft/kernel/constants.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
+import type { ChangeBatch, Expr, Kernel, ObjectData, Op, SetInfo, Verdict } from "../../src/nft/kernel/kernel.js";
 import { openFake, type KernelWorld } from "../support/kernel-world.ts";
 import { snapshot } from "../support/snapshot.ts";
 import {

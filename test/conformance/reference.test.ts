@@ -1,10 +1,10 @@
 /** docs/fields.md and docs/statements.md: nft and the kernel accept each rule in the families that the pages name. */
 import { spawnSync } from "node:child_process";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { Table } from "../../src/library/table.js";
-import { FakeKernel } from "../../src/library/testing.js";
-import type { BaseChain } from "../../src/library/rules.js";
-import type { Family } from "../../src/netlink/kernel.js";
+import { Table } from "../../src/nft/nft-exports.js";
+import { FakeKernel } from "../../src/nft/testing/testing-exports.js";
+import type { BaseChain } from "../../src/nft/statements/rules.js";
+import type { Family } from "../../src/nft/kernel/kernel.js";
 import { claims, SETS } from "../reference/pages.ts";
 import { FAMILIES } from "../reference/nft-text.ts";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";

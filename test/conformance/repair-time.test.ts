@@ -1,7 +1,7 @@
 /** This thread's work while the tables of a large cluster are gone after another process deletes them, compared with its first write. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
 import type { RepairReport } from "../../src/proxier/observer.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
 import { podsOf } from "../bench/cluster.js";

@@ -1,7 +1,7 @@
 /** We print rules of other programs as nft lists them: many statements and common programs' rulesets, loaded by nft. */
 import { spawnSync } from "node:child_process";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { Family } from "../../src/netlink/kernel.js";
+import type { Family } from "../../src/nft/kernel/kernel.js";
 import { drawRule, setUp, TABLE } from "../lab/kube-proxy-rules.ts";
 import { foreignMatches } from "../packets/support/foreign-rules.ts";
 import { HOOK_RULES } from "../packets/support/hook-rules.ts";

@@ -7,12 +7,12 @@
  * user data for the same text. test:nft fetches it.
  */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { normalizeExpr } from "../../src/netlink/normalize.js";
-import type { BaseChain, Expr, Family, TableRef } from "../../src/netlink/kernel.js";
-import { anonymousContent } from "../../src/table/rules/diff.js";
-import type { Statement } from "../../src/table/rules/rule.js";
-import { printRule } from "../../src/table/rules/statements.js";
-import { Table, TableError } from "../../src/table/table-exports.js";
+import { normalizeExpr } from "../../src/nft/kernel/normalize.js";
+import type { BaseChain, Expr, Family, TableRef } from "../../src/nft/kernel/kernel.js";
+import { anonymousContent } from "../../src/nft/sync/diff.js";
+import type { Statement } from "../../src/nft/language/rule.js";
+import { printRule } from "../../src/nft/statements/statements.js";
+import { Table, TableError } from "../../src/nft/engine-exports.js";
 import { atLength } from "../lab/length.ts";
 import { Dice } from "../support/dice.ts";
 import type { KernelWorld } from "../support/kernel-world.ts";

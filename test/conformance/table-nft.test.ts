@@ -2,11 +2,11 @@
 import { spawnSync } from "node:child_process";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
-import { normalizeExpr } from "../../src/netlink/normalize.js";
-import type { BaseChain, Expr, Family, Kernel, TableRef } from "../../src/netlink/kernel.js";
-import { Table } from "../../src/table/table-exports.js";
-import { type Rule as LibraryRule, Table as LibraryTable } from "../../src/library/table.js";
-import { anonymousContent } from "../../src/table/rules/diff.js";
+import { normalizeExpr } from "../../src/nft/kernel/normalize.js";
+import type { BaseChain, Expr, Family, Kernel, TableRef } from "../../src/nft/kernel/kernel.js";
+import { Table } from "../../src/nft/engine-exports.js";
+import { type Rule as LibraryRule, Table as LibraryTable } from "../../src/nft/nft-exports.js";
+import { anonymousContent } from "../../src/nft/sync/diff.js";
 import { endpoint, indexed, serviceTable, vip } from "./table/build.js";
 import { CASES, setsOf, type Case } from "./table/statements.js";
 import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";

@@ -4,10 +4,10 @@
  * `expire` or their timeout. Rare behaviour of real kernels can be requested: errors, interrupted dumps, lost events,
  * delays.
  */
-import { KernelError } from "../../src/netlink/errors.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
 import { type IpFamily, parseAddress } from "../../src/base/ip.js";
-import { unpackRecords } from "../../src/conntrack/table/decode.js";
-import { compileFilter, matchesPatterns } from "../../src/conntrack/table/compile-filter.js";
+import { unpackRecords } from "../../src/nft/conntrack/decode.js";
+import { compileFilter, matchesPatterns } from "../../src/nft/conntrack/compile-filter.js";
 import {
   checkUpdate,
   FULL_BYTES,
@@ -15,8 +15,8 @@ import {
   packIdentity,
   packKey,
   packNewEntry,
-} from "../../src/conntrack/table/encode.js";
-import { checkPrefilter } from "../../src/conntrack/reconcile/prefilter.js";
+} from "../../src/nft/conntrack/encode.js";
+import { checkPrefilter } from "../../src/nft/conntrack/compile-filter.js";
 import { maySkip } from "../support/may-skip.ts";
 import {
   CONNTRACK_STATUS,
@@ -32,7 +32,7 @@ import {
   type DeleteResult,
   type DumpResult,
   type NewConntrackEntry,
-} from "../../src/conntrack/table/conntrack-table.js";
+} from "../../src/nft/conntrack/conntrack-table.js";
 
 export interface FakeConntrackOptions {
   /** ms, for timeouts. Default: performance.now. */

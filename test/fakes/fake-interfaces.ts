@@ -1,9 +1,13 @@
 /** The network interfaces of a namespace in memory, for tests, with their addresses. */
-import { addressBytes } from "../../src/base/ip-ranges.js";
+import { addressBytes } from "../../src/nft/bytes/ip-ranges.js";
 import { familyOf } from "../../src/base/ip.js";
-import { KernelError } from "../../src/netlink/errors.js";
-import type { Monitor } from "../../src/netlink/kernel.js";
-import type { InterfaceAddress, InterfaceHandlers, NetworkInterfaces } from "../../src/netlink/network-interfaces.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
+import type { Monitor } from "../../src/nft/kernel/kernel.js";
+import type {
+  InterfaceAddress,
+  InterfaceHandlers,
+  NetworkInterfaces,
+} from "../../src/nft/kernel/network-interfaces.js";
 
 /** State that all connections to one namespace share. */
 interface Shared {

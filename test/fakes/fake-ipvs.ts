@@ -4,7 +4,7 @@
  */
 import { familyOf, type IpFamily } from "../../src/base/ip.js";
 import type { Protocol } from "../../src/base/protocols.js";
-import { KernelError } from "../../src/netlink/errors.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
 import type { Destination, VirtualServer } from "../../src/netlink/ipvs-table.js";
 import type { LinkAddress } from "../../src/netlink/link-table.js";
 import type { IpvsKernel } from "../../src/migration/leftovers/ipvs-pass.js";

@@ -1,8 +1,12 @@
 /** The library's fake of nf_tables, with the namespace's interfaces. */
-import { FakeKernel as NftFake, type FakeKernelOptions, type FakeNamespace } from "../../src/testing/fake-kernel.js";
+import {
+  FakeKernel as NftFake,
+  type FakeKernelOptions,
+  type FakeNamespace,
+} from "../../src/nft/testing/fake-kernel.js";
 import { FakeInterfaces } from "./fake-interfaces.ts";
 
-export type { FakeKernelOptions, InjectedFault } from "../../src/testing/fake-kernel.js";
+export type { FakeKernelOptions, InjectedFault } from "../../src/nft/testing/fake-kernel.js";
 
 export class FakeKernel extends NftFake {
   constructor(

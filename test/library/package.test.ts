@@ -66,7 +66,9 @@ describe("the tarball", () => {
     expect(report.size).toBeLessThan(2 ** 20);
     const ofProgram = /^dist\/(main|cli|config|daemon|node|observe|proxier|ruleset|source)\b|\.map$/;
     expect(report.files.filter((file) => ofProgram.test(file))).toEqual([]);
-    expect(report.files).toEqual(expect.arrayContaining(["dist/library/table.js", "dist/library/conntrack.d.ts"]));
+    expect(report.files).toEqual(
+      expect.arrayContaining(["dist/nft/nft-exports.js", "dist/nft/conntrack/connections.d.ts"]),
+    );
     const tops = new Set(report.files.map((file) => file.split("/")[0]));
     expect([...tops].toSorted()).toEqual(
       [
@@ -204,7 +206,7 @@ describe("in the clean root", () => {
   });
 
   test("deeper paths are refused", () => {
-    const text = 'await import("nft-proxier/dist/table/table.js").catch((error) => console.log(error.code));';
+    const text = 'await import("nft-proxier/dist/nft/sync/engine-table.js").catch((error) => console.log(error.code));';
     expect(runInside(text)).toEqual({ code: 0, output: "ERR_PACKAGE_PATH_NOT_EXPORTED\n" });
   });
 

@@ -211,7 +211,7 @@ describe("the package", () => {
     expect(resolve("nft-proxier/engine")).toMatch(/\/dist\/table\/table-exports\.js$/);
     expect(resolve("nft-proxier/testing")).toMatch(/\/dist\/library\/testing\.js$/);
     expect(resolve("nft-proxier/package.json")).toMatch(/\/package\.json$/);
-    for (const deep of ["nft-proxier", "nft-proxier/dist/table/table.js"]) {
+    for (const deep of ["nft-proxier", "nft-proxier/dist/nft/sync/engine-table.js"]) {
       const script = `await import(${JSON.stringify(deep)}).then(() => console.log("taken"), (e) => console.log(e.code))`;
       const answer = execFileSync(process.execPath, ["--input-type=module", "-e", script], {
         cwd: ROOT,

@@ -2,7 +2,7 @@
 import { execFile, spawnSync } from "node:child_process";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
-import { KernelError } from "../../src/netlink/errors.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
 import { formatAddress } from "../../src/base/ip.js";
 import { EVENTUALLY_MS } from "../lab/eventually.ts";
 import { useLab } from "./lab.js";

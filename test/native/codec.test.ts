@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { DATA_VERDICT, SetFlag } from "../../src/netlink/constants.js";
-import type { Expr, ObjectData, Op, SetInfo } from "../../src/netlink/kernel.js";
+import { DATA_VERDICT, SetFlag } from "../../src/nft/kernel/constants.js";
+import type { Expr, ObjectData, Op, SetInfo } from "../../src/nft/kernel/kernel.js";
 import { addresses, addSet, addTable, elements, ip, manyAddresses } from "./lab.js";
 import { everyExpr, everyObject } from "./samples.js";
 import { type DecodedMessage, testAddon as addon } from "./test-addon.js";

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
-import { compileFilter, packPatterns } from "../../src/conntrack/table/compile-filter.js";
-import { packNewEntry } from "../../src/conntrack/table/encode.js";
-import type { ConntrackEntry, ConntrackFilter } from "../../src/conntrack/table/conntrack-table.js";
-import type { NativePiece } from "../../src/netlink/conntrack-addon.js";
-import type { NativeError } from "../../src/netlink/native-error.js";
+import { plainEntry, unpackRecords } from "../../src/nft/conntrack/decode.js";
+import { compileFilter, packPatterns } from "../../src/nft/conntrack/compile-filter.js";
+import { packNewEntry } from "../../src/nft/conntrack/encode.js";
+import type { ConntrackEntry, ConntrackFilter } from "../../src/nft/conntrack/conntrack-table.js";
+import type { NativePiece } from "../../src/nft/kernel/conntrack-addon.js";
+import type { NativeError } from "../../src/nft/kernel/native-error.js";
 import { flow, ping } from "../support/conntrack-entries.ts";
 import {
   attr,

@@ -1,6 +1,6 @@
 /** Writes to nf_tables while connection tracking is read. */
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.js";
+import { NetlinkConntrack } from "../../src/nft/conntrack/netlink-conntrack.js";
 import { flow } from "../support/conntrack-entries.ts";
 import { addresses, addSet, addTable, elements, ip, manyAddresses, useLab } from "./lab.js";
 import { atLength } from "../lab/length.ts";

@@ -4,16 +4,11 @@
  */
 import { expect, test } from "vitest";
 import { FUZZ_SEED } from "../support/fuzz-seed.ts";
-import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
-import {
-  compileFilter,
-  matchesPatterns,
-  packPatterns,
-  type Pattern,
-} from "../../src/conntrack/table/compile-filter.js";
-import { FULL_BYTES, KEY_BYTES, packEntry, packIdentity, packNewEntry } from "../../src/conntrack/table/encode.js";
-import type { ConntrackEntry, ConntrackFilter, NewConntrackEntry } from "../../src/conntrack/table/conntrack-table.js";
-import { KernelError } from "../../src/netlink/errors.js";
+import { plainEntry, unpackRecords } from "../../src/nft/conntrack/decode.js";
+import { compileFilter, matchesPatterns, packPatterns, type Pattern } from "../../src/nft/conntrack/compile-filter.js";
+import { FULL_BYTES, KEY_BYTES, packEntry, packIdentity, packNewEntry } from "../../src/nft/conntrack/encode.js";
+import type { ConntrackEntry, ConntrackFilter, NewConntrackEntry } from "../../src/nft/conntrack/conntrack-table.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
 import { flow, ping } from "../support/conntrack-entries.ts";
 import { attr, be, doneMessage, entryMessage, FULL, icmp4, tuple4, UDP } from "./conntrack-messages.js";
 import { mutate, Random, Sabotage, spoil } from "./fuzz.js";

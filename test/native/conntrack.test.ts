@@ -1,15 +1,15 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
-import { compileFilter, packPatterns } from "../../src/conntrack/table/compile-filter.js";
-import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.js";
-import { STATES } from "../../src/conntrack/table/protocol-states.js";
+import { plainEntry, unpackRecords } from "../../src/nft/conntrack/decode.js";
+import { compileFilter, packPatterns } from "../../src/nft/conntrack/compile-filter.js";
+import { NetlinkConntrack } from "../../src/nft/conntrack/netlink-conntrack.js";
+import { STATES } from "../../src/nft/conntrack/protocol-states.js";
 import {
   CONNTRACK_STATUS,
   type ConntrackEntry,
   type ConntrackFilter,
-} from "../../src/conntrack/table/conntrack-table.js";
-import { loadAddon } from "../../src/netlink/addon.js";
+} from "../../src/nft/conntrack/conntrack-table.js";
+import { loadAddon } from "../../src/nft/kernel/addon.js";
 import { all, flow, refusal } from "../support/conntrack-entries.ts";
 import { Namespace } from "../lab/namespace.js";
 import { child } from "./lab.js";

@@ -3,8 +3,8 @@
  * replace them.
  */
 import { expect, test } from "vitest";
-import { DataTypeId, Hook, SetFlag } from "../../src/netlink/constants.js";
-import type { ElementBatch, Op, SetInfo } from "../../src/netlink/kernel.js";
+import { DataTypeId, Hook, SetFlag } from "../../src/nft/kernel/constants.js";
+import type { ElementBatch, Op, SetInfo } from "../../src/nft/kernel/kernel.js";
 import { patience } from "../lab/patience.ts";
 import { addRule, addTable, dropTable, inside, ip, useLab } from "./lab.js";
 

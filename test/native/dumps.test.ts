@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { DATA_VERDICT, SetFlag } from "../../src/netlink/constants.js";
-import type { ElementBatch, SetInfo, Verdict } from "../../src/netlink/kernel.js";
+import { DATA_VERDICT, SetFlag } from "../../src/nft/kernel/constants.js";
+import type { ElementBatch, SetInfo, Verdict } from "../../src/nft/kernel/kernel.js";
 import { pack, unpack } from "../support/operations.ts";
 import {
   addChain,

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { KernelError } from "../../src/netlink/errors.js";
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
-import type { Op } from "../../src/netlink/kernel.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
+import type { Op } from "../../src/nft/kernel/kernel.js";
 import {
   addChain,
   addresses,

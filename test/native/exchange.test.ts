@@ -3,7 +3,7 @@ import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 import { LinkTable } from "../../src/netlink/link-table.js";
-import { NetlinkProtocol } from "../../src/netlink/netlink-message.js";
+import { NetlinkProtocol } from "../../src/nft/kernel/netlink-message.js";
 import { useLab } from "./lab.js";
 
 const lab = useLab();

@@ -1,6 +1,6 @@
 /** The exports of the shipped addon: a function that only tests call would be code in every daemon. */
 import { expect, test } from "vitest";
-import { loadAddon } from "../../src/netlink/addon.js";
+import { loadAddon } from "../../src/nft/kernel/addon.js";
 import { addonCalls } from "../support/addon-calls.ts";
 import { testAddon } from "./test-addon.js";
 

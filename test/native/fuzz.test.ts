@@ -4,9 +4,9 @@
  */
 import { expect, test } from "vitest";
 import { FUZZ_SEED } from "../support/fuzz-seed.ts";
-import { SetFlag } from "../../src/netlink/constants.js";
-import { KernelError } from "../../src/netlink/errors.js";
-import type { Op } from "../../src/netlink/kernel.js";
+import { SetFlag } from "../../src/nft/kernel/constants.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
+import type { Op } from "../../src/nft/kernel/kernel.js";
 import { errorReply, fuzzedOps, mutate, Random, Sabotage, validOps } from "./fuzz.js";
 import { addresses, useLab } from "./lab.js";
 import { testAddon as addon } from "./test-addon.js";

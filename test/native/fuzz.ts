@@ -1,6 +1,6 @@
 /** Seeded nonsense for the addon: almost valid operations, and almost valid netlink bytes. */
-import { DATA_VERDICT, SetFlag } from "../../src/netlink/constants.js";
-import type { Op, Verdict } from "../../src/netlink/kernel.js";
+import { DATA_VERDICT, SetFlag } from "../../src/nft/kernel/constants.js";
+import type { Op, Verdict } from "../../src/nft/kernel/kernel.js";
 import { addresses, addSet, addTable, elements, ip, manyAddresses } from "./lab.js";
 import { everyExpr, everyObject } from "./samples.js";
 import { junk, type Random, spoil } from "./spoil.ts";

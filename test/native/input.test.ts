@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { loadAddon } from "../../src/netlink/addon.js";
-import type { Op } from "../../src/netlink/kernel.js";
+import { loadAddon } from "../../src/nft/kernel/addon.js";
+import type { Op } from "../../src/nft/kernel/kernel.js";
 import { addresses, addTable, elements, ip, kernelError, manyAddresses, useLab } from "./lab.js";
 import { testAddon } from "./test-addon.js";
 

@@ -3,11 +3,11 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll } from "vitest";
-import { DataTypeId } from "../../src/netlink/constants.js";
-import { KernelError } from "../../src/netlink/errors.js";
-import type { ConnectionOptions } from "../../src/netlink/netlink-connection.js";
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
-import type { ElementBatch, Expr, Op, SetInfo, TableRef } from "../../src/netlink/kernel.js";
+import { DataTypeId } from "../../src/nft/kernel/constants.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
+import type { ConnectionOptions } from "../../src/nft/kernel/netlink-connection.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
+import type { ElementBatch, Expr, Op, SetInfo, TableRef } from "../../src/nft/kernel/kernel.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 
 export interface Lab {

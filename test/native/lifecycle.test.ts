@@ -2,8 +2,8 @@ import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { expect, test } from "vitest";
-import { loadAddon } from "../../src/netlink/addon.js";
-import { KernelError } from "../../src/netlink/errors.js";
+import { loadAddon } from "../../src/nft/kernel/addon.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
 import {
   addresses,
   addSet,

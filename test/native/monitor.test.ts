@@ -2,9 +2,9 @@ import { fork } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
-import { SetFlag } from "../../src/netlink/constants.js";
-import type { NftKernel } from "../../src/netlink/nft-kernel.js";
-import type { ChangeBatch, Monitor, MonitorOptions } from "../../src/netlink/kernel.js";
+import { SetFlag } from "../../src/nft/kernel/constants.js";
+import type { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
+import type { ChangeBatch, Monitor, MonitorOptions } from "../../src/nft/kernel/kernel.js";
 import {
   addChain,
   addresses,

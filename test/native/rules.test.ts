@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import { DATA_VERDICT, SetFlag } from "../../src/netlink/constants.js";
-import { KernelError } from "../../src/netlink/errors.js";
-import type { Expr, RuleInfo } from "../../src/netlink/kernel.js";
+import { DATA_VERDICT, SetFlag } from "../../src/nft/kernel/constants.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
+import type { Expr, RuleInfo } from "../../src/nft/kernel/kernel.js";
 import { addChain, addresses, addRule, addSet, addTable, ip, useLab } from "./lab.js";
 import { kernelSamples } from "./samples.js";
 

@@ -1,5 +1,5 @@
 /** Every expression with every attribute that the codec knows, and the kernel's dump of a plain one. */
-import type { Expr, ObjectData } from "../../src/netlink/kernel.js";
+import type { Expr, ObjectData } from "../../src/nft/kernel/kernel.js";
 
 const bytes = (...values: number[]): Uint8Array => Uint8Array.from(values);
 const word = (value: number): Uint8Array => new Uint8Array(Uint32Array.of(value).buffer);

@@ -1,8 +1,8 @@
 /** The socket that commits is closed behind the addon's back, as a bug elsewhere in the process would do. */
 import { closeSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { expect, test } from "vitest";
-import { TableFlag } from "../../src/netlink/constants.js";
-import type { NftKernel } from "../../src/netlink/nft-kernel.js";
+import { TableFlag } from "../../src/nft/kernel/constants.js";
+import type { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
 import { addChain, addTable, ip, kernelError, useLab } from "./lab.js";
 
 const lab = useLab();

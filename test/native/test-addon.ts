@@ -4,9 +4,9 @@
  */
 import { createRequire } from "node:module";
 import path from "node:path";
-import type { NativePiece } from "../../src/netlink/conntrack-addon.js";
-import type { NativeError } from "../../src/netlink/native-error.js";
-import type { ChangeBatch, CommitOptions, ElementBatch, Op, SetInfo } from "../../src/netlink/kernel.js";
+import type { NativePiece } from "../../src/nft/kernel/conntrack-addon.js";
+import type { NativeError } from "../../src/nft/kernel/native-error.js";
+import type { ChangeBatch, CommitOptions, ElementBatch, Op, SetInfo } from "../../src/nft/kernel/kernel.js";
 
 /** One netlink message. */
 export interface DecodedMessage {

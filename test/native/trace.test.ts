@@ -1,9 +1,9 @@
 /** How the addon decodes NFT_MSG_TRACE, and its listener to packets of the real kernel. */
 import { expect, test } from "vitest";
 import { FUZZ_SEED } from "../support/fuzz-seed.ts";
-import { Hook, MetaKey, NfProto, TraceType } from "../../src/netlink/constants.js";
-import type { NftKernel } from "../../src/netlink/nft-kernel.js";
-import type { Op, TraceEvent } from "../../src/netlink/kernel.js";
+import { Hook, MetaKey, NfProto, TraceType } from "../../src/nft/kernel/constants.js";
+import type { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
+import type { Op, TraceEvent } from "../../src/nft/kernel/kernel.js";
 import { attr, be, entryMessage, nest } from "./conntrack-messages.js";
 import { mutate, Random } from "./fuzz.js";
 import { addChain, addTable, dropTable, inside, ip, useLab } from "./lab.js";

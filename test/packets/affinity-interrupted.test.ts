@@ -7,8 +7,8 @@ import { release } from "node:os";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
 import { defaultConfig } from "../../src/config/load.ts";
-import type { Op } from "../../src/netlink/kernel.ts";
-import { NftKernel } from "../../src/netlink/nft-kernel.ts";
+import type { Op } from "../../src/nft/kernel/kernel.ts";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.ts";
 import type { Proxier } from "../../src/proxier/proxier.ts";
 import { FakeInterfaces } from "../fakes/fake-interfaces.ts";
 import { type ApiObject, decoded } from "../support/decoded.ts";

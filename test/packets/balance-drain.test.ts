@@ -1,7 +1,7 @@
 /** Annotation nft-proxier.dev/drain-seconds: how open connections end while their endpoint terminates. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
-import type { ConntrackEntry, ConntrackFilter } from "../../src/conntrack/table/conntrack-table.ts";
+import type { ConntrackEntry, ConntrackFilter } from "../../src/nft/conntrack/conntrack-table.ts";
 import { EVENTUALLY_MS, eventually } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";

@@ -6,7 +6,7 @@ import type { ChildProcess } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
 import { removeLeftovers } from "../../src/migration/leftovers/leftover-removal.js";
 import { eventually } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";

@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 
 import { counted } from "../../src/base/counted.ts";
 import { ConntrackMetrics } from "../../src/conntrack/metrics.ts";
-import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
+import { NetlinkConntrack } from "../../src/nft/conntrack/netlink-conntrack.ts";
 import type { ConntrackObserver } from "../../src/conntrack/conntrack-service.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES, PLAN } from "../lab/topology.ts";

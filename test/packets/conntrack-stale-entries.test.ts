@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { DELETED } from "../../src/conntrack/reconcile/stale-entries.ts";
-import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
+import { NetlinkConntrack } from "../../src/nft/conntrack/netlink-conntrack.ts";
 import { Reconciler } from "../../src/conntrack/reconcile/reconciler.ts";
 import { Namespace } from "../lab/namespace.ts";
 import { CASES, entryOf } from "../unit/conntrack/cases.ts";

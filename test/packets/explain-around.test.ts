@@ -2,7 +2,7 @@
 import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
+import { NetlinkConntrack } from "../../src/nft/conntrack/netlink-conntrack.ts";
 import { eventually } from "../lab/eventually.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";

@@ -3,7 +3,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { explainPacket, type Explanation } from "../../src/tools/explain/explain-packet.ts";
-import { NftKernel } from "../../src/netlink/nft-kernel.ts";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.ts";
 import { putLegacyTable } from "../lab/legacy-kernel.ts";
 import { legacyRule } from "../lab/legacy-rules.ts";
 import type { LegacyRule } from "../lab/legacy-table.ts";

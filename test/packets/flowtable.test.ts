@@ -8,7 +8,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { loggerOptions } from "../../src/base/logger.ts";
 import { Flowtable } from "../../src/flowtable/flowtable.ts";
 import { createTable, FLOWTABLE_REF } from "../../src/flowtable/operations.ts";
-import { NftKernel } from "../../src/netlink/nft-kernel.ts";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.ts";
 import { eventually } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { serverText } from "../../src/migration/leftovers/ipvs-names.js";
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
 import { eventually } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES, type Family, PLAN } from "../lab/topology.ts";

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
 import { loadConntrack } from "../../src/node/system-settings.js";
 import { removeLeftovers } from "../../src/migration/leftovers/leftover-removal.js";
 import { FAMILIES } from "../lab/topology.ts";

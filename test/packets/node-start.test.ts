@@ -7,7 +7,7 @@ import { mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
 import type { FaultEffect, KubeJson } from "../lab/api-server/api-server.ts";
 import { type Finished, Namespace } from "../lab/namespace.ts";
 import { PLAN } from "../lab/topology.ts";

@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { NftKernel } from "../../src/netlink/nft-kernel.ts";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.ts";
 import type { Finding } from "../../src/migration/preflight/finding.ts";
 import type { PreflightReport } from "../../src/migration/preflight/preflight-report.ts";
 import { addLegacyChains, putLegacyTable } from "../lab/legacy-kernel.ts";

@@ -8,9 +8,9 @@
 import type { ChildProcess } from "node:child_process";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { defaultConfig } from "../../src/config/load.js";
-import { CmpOp, Hook } from "../../src/netlink/constants.js";
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
-import type { Expr, Op } from "../../src/netlink/kernel.js";
+import { CmpOp, Hook } from "../../src/nft/kernel/constants.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
+import type { Expr, Op } from "../../src/nft/kernel/kernel.js";
 import { Proxier } from "../../src/proxier/proxier.js";
 import { type ApiObject, decoded } from "../support/decoded.js";
 import {

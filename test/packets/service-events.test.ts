@@ -10,7 +10,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { parseConfig } from "../../src/config/load.js";
 import { runDaemon } from "../../src/daemon/daemon.js";
 import { FakeKernel } from "../fakes/fake-kernel.ts";
-import type { NftKernel } from "../../src/netlink/nft-kernel.js";
+import type { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
 import { makeService, makeSlice } from "../bench/cluster.js";
 import { ApiServer, type KubeJson } from "../lab/api-server/api-server.ts";
 import { eventually } from "../lab/eventually.ts";

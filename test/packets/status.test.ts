@@ -9,7 +9,7 @@ import type { Finished } from "../lab/namespace.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import type { ServiceList } from "../../src/observe/status-report.ts";
-import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
+import { NetlinkConntrack } from "../../src/nft/conntrack/netlink-conntrack.ts";
 import { entryTo } from "./support/entries.ts";
 import { clusterAddress, nodePortOf, serviceObject, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { longTest } from "../support/long.ts";
@@ -322,7 +322,7 @@ test("status names the last process that changed the table", async () => {
 });
 
 test("a program that changed the table from a thread is named with the pid of its process", async () => {
-  const kernel = new URL("../../dist/netlink/nft-kernel.js", import.meta.url).href;
+  const kernel = new URL("../../dist/nft/kernel/nft-kernel.js", import.meta.url).href;
   // The kernel reports the thread of the pool that sends the transaction.
   const script = `
     const { NftKernel } = await import(${JSON.stringify(kernel)});

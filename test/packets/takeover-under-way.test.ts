@@ -8,7 +8,7 @@ import { text } from "node:stream/consumers";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { defaultConfig } from "../../src/config/load.ts";
-import { NftKernel } from "../../src/netlink/nft-kernel.ts";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.ts";
 import { Proxier } from "../../src/proxier/proxier.ts";
 import { clusterIPOf, makeService, makeSlice, podsOf } from "../bench/cluster.ts";
 import {

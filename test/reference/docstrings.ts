@@ -1,7 +1,7 @@
 /** The comments of a vocabulary's entries, from its source. */
 import { readFileSync } from "node:fs";
 
-const SOURCE = readFileSync(new URL("../../src/table/rules/vocabulary.ts", import.meta.url), "utf8");
+const SOURCE = readFileSync(new URL("../../src/nft/language/vocabulary.ts", import.meta.url), "utf8");
 
 /** Returns the comments of the entries of an object such as MATCHES, each in one line. An entry's key is "ENTRY.KEY". */
 export function docstrings(object: string): ReadonlyMap<string, string> {

@@ -1,14 +1,14 @@
 /** docs/fields.md: every field of packets, from the table of fields. */
-import type { Statement } from "../../dist/library/rules.js";
-import { expectedValue, FIELD_TYPES, type ValueType } from "../../dist/table/rules/field-types.js";
+import type { Statement } from "../../dist/nft/statements/rules.js";
+import { expectedValue, FIELD_TYPES, type ValueType } from "../../dist/nft/language/fields/field-types.js";
 import {
   type FieldEntry,
   type FieldName,
   FIELDS,
   protocolOfField,
   SHORT_FIELDS,
-} from "../../dist/table/rules/packet-fields.js";
-import { GENERATED_FIELDS } from "../../dist/table/rules/vocabulary.js";
+} from "../../dist/nft/language/fields/packet-fields.js";
+import { GENERATED_FIELDS } from "../../dist/nft/language/vocabulary.js";
 import { docstrings } from "./docstrings.ts";
 import { keyTable } from "./key-table.ts";
 import { cell, type Claim, claimsOf, FAMILIES, familiesText, javascript, textsOf, valuesText } from "./nft-text.ts";

@@ -1,8 +1,8 @@
 /** A table of an object's keys, from its shape. */
 import type { Fields } from "../../dist/base/shape.js";
 import { oneOf } from "../../dist/base/shape.js";
-import { name } from "../../dist/table/rules/vocabulary.js";
-import { FIELDS, SHORT_FIELDS } from "../../dist/table/rules/packet-fields.js";
+import { name } from "../../dist/nft/language/vocabulary.js";
+import { FIELDS, SHORT_FIELDS } from "../../dist/nft/language/fields/packet-fields.js";
 import { cell, valuesText } from "./nft-text.ts";
 
 /** The page says once what a name is. */

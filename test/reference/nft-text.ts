@@ -1,10 +1,10 @@
 /** nft's text of examples, in each family. */
-import { FieldError } from "../../dist/library/field-error.js";
-import { checkRule } from "../../dist/library/checks.js";
-import { fullRule, type Statement } from "../../dist/library/rules.js";
-import type { SetSpec } from "../../dist/library/set-spec.js";
-import type { Family } from "../../dist/netlink/kernel.js";
-import { lowerRule, printRule } from "../../dist/table/rules/statements.js";
+import { FieldError } from "../../dist/nft/language/field-error.js";
+import { checkRule } from "../../dist/nft/statements/checks.js";
+import { fullRule, type Statement } from "../../dist/nft/statements/rules.js";
+import type { SetSpec } from "../../dist/nft/handles/set-spec.js";
+import type { Family } from "../../dist/nft/kernel/kernel.js";
+import { lowerRule, printRule } from "../../dist/nft/statements/statements.js";
 
 export const FAMILIES: readonly Family[] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 

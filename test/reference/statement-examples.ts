@@ -1,8 +1,8 @@
 /** Examples of each statement, and the sets and maps that they use. */
-import type { Statement } from "../../dist/library/rules.js";
-import type { SetSpec } from "../../dist/library/set-spec.js";
-import { CmpOp, MetaKey } from "../../dist/netlink/constants.js";
-import type { Match } from "../../dist/table/rules/rule.js";
+import type { Statement } from "../../dist/nft/statements/rules.js";
+import type { SetSpec } from "../../dist/nft/handles/set-spec.js";
+import { CmpOp, MetaKey } from "../../dist/nft/kernel/constants.js";
+import type { Match } from "../../dist/nft/language/rule.js";
 
 export const SETS: readonly SetSpec[] = [
   { set: "banned", key: ["ipv4_addr"] },

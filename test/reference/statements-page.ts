@@ -1,9 +1,9 @@
 /** docs/statements.md: every statement of rules, from the vocabulary. */
 import type { Fields } from "../../dist/base/shape.js";
-import type { Family } from "../../dist/netlink/kernel.js";
-import type { Statement } from "../../dist/library/rules.js";
-import { ACTIONS, FIELD_MATCH, MATCHES, name } from "../../dist/table/rules/vocabulary.js";
-import { VERDICT } from "../../dist/library/verdicts.js";
+import type { Family } from "../../dist/nft/kernel/kernel.js";
+import type { Statement } from "../../dist/nft/statements/rules.js";
+import { ACTIONS, FIELD_MATCH, MATCHES, name } from "../../dist/nft/language/vocabulary.js";
+import { VERDICT } from "../../dist/nft/language/verdicts.js";
 import { docstrings } from "./docstrings.ts";
 import { keyTable } from "./key-table.ts";
 import { type Claim, claimsOf, familiesText, javascript, statementsOf, textsOf } from "./nft-text.ts";

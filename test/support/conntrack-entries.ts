@@ -1,13 +1,13 @@
 /** Short helpers for connections in conntrack tests: create and list entries. */
-import { plainEntry } from "../../src/conntrack/table/decode.js";
+import { plainEntry } from "../../src/nft/conntrack/decode.js";
 import type {
   ConntrackEntry,
   ConntrackFilter,
   ConntrackTable,
   ConntrackTuple,
   NewConntrackEntry,
-} from "../../src/conntrack/table/conntrack-table.js";
-import { KernelError } from "../../src/netlink/errors.js";
+} from "../../src/nft/conntrack/conntrack-table.js";
+import { KernelError } from "../../src/nft/kernel/errors.js";
 
 /** `tuple` in the other direction. */
 export function inverted(tuple: ConntrackTuple): ConntrackTuple {

@@ -1,7 +1,7 @@
 /** A conntrack table for one test, fake or real. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.js";
-import type { ConntrackTable } from "../../src/conntrack/table/conntrack-table.js";
+import { NetlinkConntrack } from "../../src/nft/conntrack/netlink-conntrack.js";
+import type { ConntrackTable } from "../../src/nft/conntrack/conntrack-table.js";
 import { FakeConntrack } from "../fakes/fake-conntrack.ts";
 import type { Namespace } from "./real-kernel.ts";
 

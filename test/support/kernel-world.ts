@@ -1,7 +1,7 @@
 /** A kernel for one test, fake or real (real-kernel.ts), and its environment. */
 import { FakeKernel, type FakeKernelOptions } from "../fakes/fake-kernel.ts";
-import type { Kernel } from "../../src/netlink/kernel.js";
-import type { InterfaceAddress, NetworkInterfaces } from "../../src/netlink/network-interfaces.js";
+import type { Kernel } from "../../src/nft/kernel/kernel.js";
+import type { InterfaceAddress, NetworkInterfaces } from "../../src/nft/kernel/network-interfaces.js";
 import { interfaceAddress } from "../fakes/fake-interfaces.ts";
 import { OF_THE_FAKE, type KernelFacts } from "./kernel-facts.ts";
 

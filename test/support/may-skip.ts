@@ -1,5 +1,5 @@
 import { packAddress } from "../../src/base/ip.js";
-import type { ConntrackEntry, ConntrackPrefilter } from "../../src/conntrack/table/conntrack-table.js";
+import type { ConntrackEntry, ConntrackPrefilter } from "../../src/nft/conntrack/conntrack-table.js";
 
 /** Whether the prefilter allows an entry of its family to be skipped. The C++ code must agree with it. */
 export function maySkip(prefilter: ConntrackPrefilter, { original, reply }: ConntrackEntry): boolean {

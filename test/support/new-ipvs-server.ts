@@ -1,5 +1,5 @@
 import { serverAttribute, type VirtualServer } from "../../src/netlink/ipvs-table.js";
-import { attribute, nest, number, text } from "../../src/netlink/netlink-message.js";
+import { attribute, nest, number, text } from "../../src/nft/kernel/netlink-message.js";
 
 /** linux/ip_vs.h: IPVS_CMD_ATTR_SERVICE, and attributes inside it. */
 const SERVICE = 1;

@@ -1,7 +1,7 @@
 /** Short helpers for operations and bytes in the suite. */
-import { DataTypeId, DATA_VERDICT, SetFlag } from "../../src/netlink/constants.js";
-import { batchLayout } from "../../src/netlink/element-batch.js";
-import type { BaseChain, ElementBatch, Expr, Op, SetInfo, TableRef, Verdict } from "../../src/netlink/kernel.js";
+import { DataTypeId, DATA_VERDICT, SetFlag } from "../../src/nft/kernel/constants.js";
+import { batchLayout } from "../../src/nft/kernel/element-batch.js";
+import type { BaseChain, ElementBatch, Expr, Op, SetInfo, TableRef, Verdict } from "../../src/nft/kernel/kernel.js";
 
 /** The table that a test uses. */
 export const T: TableRef = { family: "ip", table: "t" };

@@ -5,7 +5,7 @@ import { readlinkSync } from "node:fs";
 import { release } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
-import { NftKernel } from "../../src/netlink/nft-kernel.js";
+import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
 import type { OpenKernelWorld } from "./kernel-world.ts";
 import { factsOf } from "./kernel-facts.ts";
 

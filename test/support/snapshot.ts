@@ -1,6 +1,6 @@
-import { normalizeExpr } from "../../src/netlink/normalize.js";
-import { SetFlag } from "../../src/netlink/constants.js";
-import type { Kernel } from "../../src/netlink/kernel.js";
+import { normalizeExpr } from "../../src/nft/kernel/normalize.js";
+import { SetFlag } from "../../src/nft/kernel/constants.js";
+import type { Kernel } from "../../src/nft/kernel/kernel.js";
 import { unpack } from "./operations.ts";
 
 /** All tables with their contents, in a comparable form: no handles, elements sorted. */

@@ -27,15 +27,13 @@ function filesImportedBy(name: string): string[] {
 }
 
 /** In order, from the lowest room up. */
-const FLOORS = ["base", "netlink", "table", "config", "objects", "model", "node", "ruleset", "proxier"].concat([
+const FLOORS = ["base", "nft", "netlink", "config", "objects", "model", "node", "ruleset", "proxier"].concat([
   "conntrack",
   "flowtable",
   "observe",
   "tools",
   "migration",
   "daemon",
-  "testing",
-  "library",
   "cli",
 ]);
 
@@ -79,8 +77,8 @@ test("base/, which all rooms may import, imports no other room", () => {
 test.each([
   ["objects", ["base"]],
   ["model", ["base", "objects"]],
-  ["table", ["base", "netlink"]],
-  ["netlink", ["base"]],
+  ["nft", ["base"]],
+  ["netlink", ["base", "nft"]],
   ["config", ["base"]],
 ])("%s/ imports at most %j from other rooms, except types", (room, allowed) => {
   expect(importsOf(room).filter((text) => !allowed.some((other) => text.endsWith(`→ ${other}`)))).toEqual([]);
@@ -92,22 +90,28 @@ test("the machine of `explain` knows neither the node nor texts", () => {
   expect(imports.filter((name) => /^tools\/(trace|explain\/(world|text|firewall))\//.test(name))).toEqual([]);
 });
 
-test("the proxier uses the table through the package's own entry point, nft-proxier/engine", () => {
-  const rooms = FLOORS.filter((room) => room !== "table" && room !== "library");
+/** The rest of the library is its own. */
+const ENTRIES = ["nft/engine-exports.ts", "nft/conntrack/", "nft/kernel/"];
+
+test("the proxier uses the library's engine through the package's own entry point, nft-proxier/engine", () => {
+  const rooms = FLOORS.filter((room) => room !== "nft");
   const names = rooms.flatMap((room) =>
     readdirSync(join(SOURCE, room), { recursive: true, encoding: "utf8" }).map((name) => join(room, name)),
   );
   const inside = names.flatMap((name) =>
-    (name.endsWith(".ts") ? filesImportedBy(name) : []).filter((other) => other.startsWith("table/")),
+    (name.endsWith(".ts") ? filesImportedBy(name) : []).filter((other) => other.startsWith("nft/")),
   );
-  expect([...new Set(inside)]).toEqual(["table/table-exports.ts"]);
+  expect([...new Set(inside)].filter((name) => !ENTRIES.some((entry) => name.startsWith(entry)))).toEqual([]);
 });
 
 test("ruleset/ uses only the types of a table", () => {
-  expect(importsOf("ruleset").filter((text) => text.endsWith("→ table"))).toEqual([]);
+  const source = readdirSync(join(SOURCE, "ruleset"), { encoding: "utf8" }).map((name) =>
+    readFileSync(join(SOURCE, "ruleset", name), "utf8"),
+  );
+  expect(source.filter((text) => /^import (?!type)[^;]*"\.\.\/nft\/engine-exports\.js"/m.test(text))).toEqual([]);
 });
 
-test.each(["objects", "model", "ruleset", "table", "netlink", "conntrack"])(
+test.each(["objects", "model", "ruleset", "nft", "netlink", "conntrack"])(
   "%s/ knows only the types of the configuration",
   (room) => {
     expect(importsOf(room).filter((text) => text.endsWith("→ config"))).toEqual([]);

@@ -10,12 +10,12 @@ import {
   vipsOf,
 } from "../../model/service-address.js";
 import type { EndpointStatus, ServiceList, ServicePortStatus } from "../../observe/status-report.js";
-import { NetlinkConntrack } from "../../conntrack/table/netlink-conntrack.js";
-import { type ConntrackEntry, type ConntrackFilter, MOST_ADDRESSES } from "../../conntrack/table/conntrack-table.js";
+import { NetlinkConntrack } from "../../nft/conntrack/netlink-conntrack.js";
+import { type ConntrackEntry, type ConntrackFilter, MOST_ADDRESSES } from "../../nft/conntrack/conntrack-table.js";
 import type { IpFamily } from "../../base/ip.js";
 import { isLoopback } from "../../node/node-facts.js";
 import { readSysctl } from "../../node/packet-settings.js";
-import { CtStatus } from "../../netlink/constants.js";
+import { CtStatus } from "../../nft/kernel/constants.js";
 
 /** An entry that was renewed more recently than this may still be answered, s. */
 const PATIENCE_S = 1;

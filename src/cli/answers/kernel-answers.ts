@@ -1,10 +1,10 @@
 import { IP_FAMILIES } from "../../base/ip-families.js";
-import { batchLayout } from "../../netlink/element-batch.js";
+import { batchLayout } from "../../nft/kernel/element-batch.js";
 import type { DaemonAway } from "../../daemon/control/client.js";
 import { UserError } from "../stdio.js";
 import type { DaemonAwayError } from "./daemon-answers.js";
 import type { Answers, KernelService, KernelServiceList, KernelStatus } from "./answers.js";
-import type { Kernel, SetDump, Verdict } from "../../netlink/kernel.js";
+import type { Kernel, SetDump, Verdict } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { handoverProblems } from "../../migration/handover/handover-problems.js";
 import { API_VERSION, type StatusProblem } from "../../observe/status-report.js";

@@ -5,10 +5,10 @@ import { removeLeftovers } from "../../migration/leftovers/leftover-removal.js";
 import { removeFlowtable } from "../../flowtable/flowtable.js";
 import { createLogger, type Logger, type LogLevel } from "../../base/logger.js";
 import { endHandover } from "../../migration/handover/handover-removal.js";
-import type { Kernel } from "../../netlink/kernel.js";
+import type { Kernel } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
-import { Table } from "../../table/table-exports.js";
+import { Table } from "../../nft/engine-exports.js";
 import { openKernel } from "../open-kernel.js";
 import { MONOTONIC_CLOCK } from "../setup.js";
 

@@ -2,7 +2,7 @@
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { createLogger } from "../../base/logger.js";
 import { CopyReplaced, type HandoverFailure, handOver, removeHandover } from "../../migration/handover/handover.js";
-import { KernelError } from "../../netlink/errors.js";
+import { KernelError } from "../../nft/kernel/errors.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";
 import { openKernel } from "../open-kernel.js";
 import type { HandoverOptions } from "../options.js";

@@ -9,7 +9,7 @@ import { rulesetOptions } from "../../proxier/ruleset-options.js";
 import { TABLE_COMMENT, TABLE_NAME } from "../../ruleset/names.js";
 import { FamilyRuleset } from "../../ruleset/family-ruleset.js";
 import { ModelSink } from "../../model/model-sink.js";
-import { DeclaredTable } from "../../table/table-exports.js";
+import { DeclaredTable } from "../../nft/engine-exports.js";
 import type { ManifestOptions } from "../options.js";
 import { decoderFor, interfaceAddresses, manifestSource, nodeName, readConfig, startSource } from "../setup.js";
 import { writeOut } from "../stdio.js";

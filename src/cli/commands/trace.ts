@@ -1,7 +1,7 @@
 import { handleEnd } from "../../base/signals.js";
-import { NetlinkConntrack } from "../../conntrack/table/netlink-conntrack.js";
-import { KernelError } from "../../netlink/errors.js";
-import type { NftKernel } from "../../netlink/nft-kernel.js";
+import { NetlinkConntrack } from "../../nft/conntrack/netlink-conntrack.js";
+import { KernelError } from "../../nft/kernel/errors.js";
+import type { NftKernel } from "../../nft/kernel/nft-kernel.js";
 import { PACKETS_PER_SECOND, type TraceFilter } from "../../tools/trace/trace-filter.js";
 import { broadness, filterOf, RequestError, requestOf } from "../../tools/trace/trace-request.js";
 import { NoOwnedTables, PacketTrace } from "../../tools/trace/packet-trace.js";

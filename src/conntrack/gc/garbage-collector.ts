@@ -8,8 +8,8 @@ import { serviceProtocol } from "../../base/protocols.js";
 import type { IpFamily } from "../../base/ip.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { decide, type DeleteReason } from "../reconcile/stale-entries.js";
-import { plainEntry } from "../table/decode.js";
-import { compileFilter, familiesOf } from "../table/compile-filter.js";
+import { plainEntry } from "../../nft/conntrack/decode.js";
+import { compileFilter, familiesOf } from "../../nft/conntrack/compile-filter.js";
 import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { FormerTargets } from "../reconcile/former-targets.js";
 import { ServiceKnowledge, type TargetSource } from "../reconcile/service-knowledge.js";
@@ -21,7 +21,7 @@ import {
   type ConntrackFilter,
   type ConntrackPrefilter,
   type ConntrackTable,
-} from "../table/conntrack-table.js";
+} from "../../nft/conntrack/conntrack-table.js";
 
 /**
  * How far a connection has come, by netfilter's directions. `original`: only the first direction was ever seen (the

@@ -3,10 +3,10 @@
  * any service. UDP and SCTP orphans are also stale (stale-entries.ts), so only TCP orphans need a rule here. Pure.
  */
 import { serviceProtocol } from "../../base/protocols.js";
-import { IpProto } from "../../netlink/constants.js";
+import { IpProto } from "../../nft/kernel/constants.js";
 import { isTranslated, ownerOf } from "../reconcile/stale-entries.js";
 import type { Knowledge } from "../reconcile/stale-entries.js";
-import type { ConntrackEntry } from "../table/conntrack-table.js";
+import type { ConntrackEntry } from "../../nft/conntrack/conntrack-table.js";
 
 /**
  * Levels of purging orphans. Each level includes the ones before it. UDP and SCTP orphans are purged at every level but

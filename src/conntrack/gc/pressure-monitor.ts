@@ -3,7 +3,7 @@ import { BoundedFrequencyRunner, type WriteOutcome } from "../../base/bounded-fr
 import { percentText } from "../../base/percent.js";
 import type { Logger } from "../../base/logger.js";
 import { CONNTRACK_EVICTION, CONNTRACK_REMEDY } from "../../node/packet-settings.js";
-import type { ConntrackTable } from "../table/conntrack-table.js";
+import type { ConntrackTable } from "../../nft/conntrack/conntrack-table.js";
 
 export interface PressureReport {
   readonly entries: number;

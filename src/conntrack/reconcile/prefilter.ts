@@ -6,8 +6,7 @@ import { type IpFamily, packAddress } from "../../base/ip.js";
 import { type Protocol, SERVICE_PROTOCOL } from "../../base/protocols.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
 import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
-import { invalid } from "../table/encode.js";
-import type { ConntrackFilter, ConntrackPrefilter } from "../table/conntrack-table.js";
+import type { ConntrackPrefilter } from "../../nft/conntrack/conntrack-table.js";
 
 /** Whether entries of a service port with these properties can be stale at all. */
 export function isReconciled(protocol: Protocol, resetRemovedEndpoints: boolean): boolean {
@@ -125,9 +124,4 @@ export class PrefilterBuilder {
     view[at] = port >>> 8;
     view[at + 1] = port & 0xff;
   }
-}
-
-/** Throws KernelError "invalid" unless the filter has the prefilter's family. */
-export function checkPrefilter(filter: ConntrackFilter, prefilter: ConntrackPrefilter): void {
-  if (filter.family !== prefilter.family) throw invalid("dump", "prefilter: the filter has another family");
 }

@@ -19,7 +19,12 @@ import { ServiceKnowledge, type TargetSource } from "./service-knowledge.js";
 import { CoalescingWorker } from "./coalescing-worker.js";
 import { filtersOf, type GoneEndpoint, mergeScope, newScope, repeatScope, type Scope, scopeOf } from "./scope.js";
 import { isReconciled, PrefilterBuilder } from "./prefilter.js";
-import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter, ConntrackTable } from "../table/conntrack-table.js";
+import type {
+  ConntrackEntry,
+  ConntrackFilter,
+  ConntrackPrefilter,
+  ConntrackTable,
+} from "../../nft/conntrack/conntrack-table.js";
 
 /** few: kernel-filtered dumps of the destinations that changed. many: one dump of the whole family. */
 type Mode = "few" | "many";

@@ -6,7 +6,7 @@ import type { ServiceTarget } from "../../model/service-port-view.js";
 import { type AddressKey, keyOf, NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { ServiceKnowledge } from "./service-knowledge.js";
 import { isReconciled } from "./prefilter.js";
-import type { ConntrackFilter } from "../table/conntrack-table.js";
+import type { ConntrackFilter } from "../../nft/conntrack/conntrack-table.js";
 
 /** An endpoint that no longer takes traffic. */
 export interface GoneEndpoint {

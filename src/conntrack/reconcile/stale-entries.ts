@@ -16,7 +16,7 @@ import { type Protocol, serviceProtocol } from "../../base/protocols.js";
 import type { IpFamily } from "../../base/ip.js";
 import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
-import type { ConntrackEntry } from "../table/conntrack-table.js";
+import type { ConntrackEntry } from "../../nft/conntrack/conntrack-table.js";
 
 /** serving: takes traffic. present: in some slice, but takes no traffic. absent: in no slice of the service. */
 type EndpointState = "serving" | "present" | "absent";

@@ -1,5 +1,5 @@
 /** Counts the services that the kernel still serves from an earlier run, until this run has written its own. */
-import type { Kernel } from "../../netlink/kernel.js";
+import type { Kernel } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { ADDRESS_MAPS } from "../../proxier/served-addresses.js";
 import { TABLE_NAME } from "../../ruleset/names.js";

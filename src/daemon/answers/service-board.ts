@@ -8,7 +8,7 @@ import { ConnectionReadings, type CountingFamily } from "../../proxier/connectio
 import type { RefusalReadings } from "../../proxier/refusal-readings.js";
 import { refusalsOf } from "./service-refusals.js";
 import type { ServiceCounters } from "../../ruleset/service-counters.js";
-import type { Clock } from "../../table/table-exports.js";
+import type { Clock } from "../../nft/engine-exports.js";
 import type { Sources } from "../../tools/explain/packet-report.js";
 import { PiecewiseList } from "../control/json-parts.js";
 import { NODE_PORT } from "../../model/service-address.js";

@@ -6,7 +6,7 @@
  * and apply before the copy's own translation.
  */
 import { SERVICE_PROTOCOL } from "../../base/protocols.js";
-import { batchLayout, strideOf } from "../../netlink/element-batch.js";
+import { batchLayout, strideOf } from "../../nft/kernel/element-batch.js";
 import {
   DataTypeId,
   IpProto,
@@ -15,10 +15,19 @@ import {
   register,
   SetFlag,
   VERDICT_REGISTER,
-} from "../../netlink/constants.js";
-import type { BaseChain, ElementBatch, Expr, Op, RuleInfo, SetDump, SetInfo, TableRef } from "../../netlink/kernel.js";
+} from "../../nft/kernel/constants.js";
+import type {
+  BaseChain,
+  ElementBatch,
+  Expr,
+  Op,
+  RuleInfo,
+  SetDump,
+  SetInfo,
+  TableRef,
+} from "../../nft/kernel/kernel.js";
 import { ChainName, SetName } from "../../ruleset/names.js";
-import { commentData } from "../../table/table-exports.js";
+import { commentData } from "../../nft/engine-exports.js";
 import { holdsVerdicts, type Reached, setOf, type SourceTable } from "./source-table.js";
 
 /** Distance to the hooks of other programs, because some place theirs right after the usual priorities. */

@@ -1,7 +1,7 @@
 /** Problems that \`handover\` left. */
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import type { IpFamily } from "../../base/ip.js";
-import type { Kernel } from "../../netlink/kernel.js";
+import type { Kernel } from "../../nft/kernel/kernel.js";
 import type { StatusProblem } from "../../observe/status-report.js";
 import { handoverLeft } from "./handover.js";
 

@@ -1,6 +1,6 @@
 /** Removes the copy that an earlier run left, as soon as this program's own rules are active. */
 import type { Logger } from "../../base/logger.js";
-import type { Kernel } from "../../netlink/kernel.js";
+import type { Kernel } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ProxierObserver, SyncReport } from "../../proxier/observer.js";
 import { HANDOVER_TABLE } from "../../ruleset/names.js";

@@ -6,9 +6,9 @@
  */
 import { randomBytes } from "node:crypto";
 
-import { batchLayout } from "../../netlink/element-batch.js";
-import { KernelError } from "../../netlink/errors.js";
-import type { Kernel, Op, SetDump, TableRef } from "../../netlink/kernel.js";
+import { batchLayout } from "../../nft/kernel/element-batch.js";
+import { KernelError } from "../../nft/kernel/errors.js";
+import type { Kernel, Op, SetDump, TableRef } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { HANDOVER_TABLE, SetName, TABLE_NAME } from "../../ruleset/names.js";
 import {
@@ -24,7 +24,7 @@ import {
 } from "./copy.js";
 import { type Reached, readReached, readSource, type SourceTable } from "./source-table.js";
 
-/** Elements in one transaction, as in first loads (table/sync/make-before-break.ts). */
+/** Elements in one transaction, as in first loads (nft/sync/make-before-break.ts). */
 const PIECE_ELEMENTS = 16_384;
 /**
  * Number of attempts to read a consistent state, because services change meanwhile. The last attempt is used in any

@@ -1,8 +1,8 @@
 /** Reads the active rules that translate packets from the kernel. */
 import { sideBySide } from "../../base/side-by-side.js";
-import { DATA_VERDICT, ElementFlag, SetFlag } from "../../netlink/constants.js";
-import { batchLayout } from "../../netlink/element-batch.js";
-import type { ChainInfo, ElementBatch, Expr, Kernel, RuleInfo, SetDump, TableRef } from "../../netlink/kernel.js";
+import { DATA_VERDICT, ElementFlag, SetFlag } from "../../nft/kernel/constants.js";
+import { batchLayout } from "../../nft/kernel/element-batch.js";
+import type { ChainInfo, ElementBatch, Expr, Kernel, RuleInfo, SetDump, TableRef } from "../../nft/kernel/kernel.js";
 
 /** A table without its elements. */
 export interface SourceTable {

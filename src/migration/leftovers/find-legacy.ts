@@ -4,7 +4,7 @@
  */
 import { counted } from "../../base/counted.js";
 import { reasonOf } from "../../base/unknown.js";
-import type { LegacyTables } from "../../netlink/legacy-tables.js";
+import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
 import { IPTABLES_TABLES, type IptablesTable, isOwnChain } from "./iptables-names.js";

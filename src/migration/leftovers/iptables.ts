@@ -2,8 +2,8 @@
  * Finds leftovers of kube-proxy's other modes in the tables of iptables-nft, and removes it through nf_tables itself. Each
  * table is one transaction. Other programs' chains and rules stay as they are.
  */
-import { KernelError } from "../../netlink/errors.js";
-import type { Kernel, Op, RuleInfo, TableRef } from "../../netlink/kernel.js";
+import { KernelError } from "../../nft/kernel/errors.js";
+import type { Kernel, Op, RuleInfo, TableRef } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { IPTABLES_TABLES, type IptablesTable, isEntryChain, isOwnChain } from "./iptables-names.js";
 

@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { formatAddress } from "../../base/ip.js";
-import type { NetlinkExchange } from "../../netlink/netlink-message.js";
+import type { NetlinkExchange } from "../../nft/kernel/netlink-message.js";
 import { IpsetTable } from "../../netlink/ipset-table.js";
 import { IpvsTable } from "../../netlink/ipvs-table.js";
 import { LinkTable } from "../../netlink/link-table.js";

@@ -4,9 +4,9 @@
  */
 import type { Later } from "./call-later.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
-import type { NetlinkExchange } from "../../netlink/netlink-message.js";
-import type { Kernel } from "../../netlink/kernel.js";
-import type { LegacyTables } from "../../netlink/legacy-tables.js";
+import type { NetlinkExchange } from "../../nft/kernel/netlink-message.js";
+import type { Kernel } from "../../nft/kernel/kernel.js";
+import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Logger } from "../../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../../proxier/observer.js";

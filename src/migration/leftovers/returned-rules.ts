@@ -7,9 +7,9 @@
 import { callLater, type Later } from "./call-later.js";
 import type { Logger } from "../../base/logger.js";
 import { reasonOf } from "../../base/unknown.js";
-import type { Kernel } from "../../netlink/kernel.js";
+import type { Kernel } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
-import type { LegacyTables } from "../../netlink/legacy-tables.js";
+import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import { CLEANUP_COMMAND, presentTables } from "./find-legacy.js";
 
 /** Present in nat of every kube-proxy that serves in these modes, and of no other program. */

@@ -1,7 +1,7 @@
 /** Checks other programs' chains on netfilter's hooks that affect packets to services. */
 import { counted } from "../../base/counted.js";
-import { Hook, Priority } from "../../netlink/constants.js";
-import type { RuleInfo } from "../../netlink/kernel.js";
+import { Hook, Priority } from "../../nft/kernel/constants.js";
+import type { RuleInfo } from "../../nft/kernel/kernel.js";
 import { IPTABLES_TABLES, isEntryChain, isOwnChain } from "../leftovers/iptables-names.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { SkippingBridge } from "../../node/forwarding.js";

@@ -1,9 +1,9 @@
 /** Finds the modes of kube-proxy that have rules on this node, and the fate of these rules. */
 import { counted } from "../../base/counted.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
-import { TableFlag } from "../../netlink/constants.js";
-import type { Kernel, TableInfo } from "../../netlink/kernel.js";
-import type { LegacyTables } from "../../netlink/legacy-tables.js";
+import { TableFlag } from "../../nft/kernel/constants.js";
+import type { Kernel, TableInfo } from "../../nft/kernel/kernel.js";
+import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import { findForeignLeftovers, type ForeignOptions } from "../leftovers/find-foreign.js";
 import { type ForeignLeftover } from "../leftovers/foreign-leftover.js";
 import { findIptablesChains, type TableCleanup } from "../leftovers/iptables.js";

@@ -9,10 +9,10 @@ import { reasonOf } from "../../base/unknown.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
 import { inspectFirewalls, interfaceNames, type ServedPackets } from "../../tools/node-inspection.js";
 import { readForeignChains } from "../../tools/explain/firewall/foreign-chains.js";
-import type { RuleInfo } from "../../netlink/kernel.js";
+import type { RuleInfo } from "../../nft/kernel/kernel.js";
 import type { RoutedKernel } from "../../tools/explain/world/routing.js";
 import { packetsOf, packetsOfAny, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
-import type { LegacyTables } from "../../netlink/legacy-tables.js";
+import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
 import { isOwnChain } from "../leftovers/iptables-names.js";
 import {

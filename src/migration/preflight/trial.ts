@@ -5,10 +5,10 @@ import type { EndpointBalance } from "../../model/balance/endpoint-balance.js";
 import { EndpointList, NO_ENDPOINTS } from "../../objects/endpoint-list.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
-import type { Kernel, Op } from "../../netlink/kernel.js";
+import type { Kernel, Op } from "../../nft/kernel/kernel.js";
 import { SetName } from "../../ruleset/names.js";
 import { FamilyRuleset, type RulesetOptions } from "../../ruleset/family-ruleset.js";
-import { type ApplyResult, probeRuleFeatures, Table, TableError } from "../../table/table-exports.js";
+import { type ApplyResult, probeRuleFeatures, Table, TableError } from "../../nft/engine-exports.js";
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
 import type { ElementCount } from "./footprint.js";
 

@@ -4,8 +4,8 @@
  * number that may be drawn.
  */
 import { TimeSlice } from "../../base/time-slice.js";
-import { AddressType } from "../../netlink/constants.js";
-import type { TableRef } from "../../netlink/kernel.js";
+import { AddressType } from "../../nft/kernel/constants.js";
+import type { TableRef } from "../../nft/kernel/kernel.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";
 import { branchOf, distinct, isPlain, type Step } from "./machine/branch.js";
 import { Journey, type JourneyEnd, type Origin } from "./machine/journey.js";

@@ -2,7 +2,7 @@
 import { vipsOf } from "../../model/service-address.js";
 import { familyOf, type IpFamily, parseAddress } from "../../base/ip.js";
 import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../../observe/status-report.js";
-import type { LegacyTables } from "../../netlink/legacy-tables.js";
+import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import { hostAndPort, packetWords } from "../packet-words.js";
 import { isLoopback } from "../../node/node-facts.js";
 import { readListeners } from "../../node/socket-listeners.js";

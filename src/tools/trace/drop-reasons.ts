@@ -2,7 +2,7 @@
  * Derives why a rule of this program's own table refused a packet: from the set that the rule looks up, or from its
  * chain. Pure.
  */
-import type { Expr, TraceEvent } from "../../netlink/kernel.js";
+import type { Expr, TraceEvent } from "../../nft/kernel/kernel.js";
 import { ChainName, SetName, TABLE_NAME } from "../../ruleset/names.js";
 
 const WORDS = {

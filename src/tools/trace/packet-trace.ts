@@ -4,13 +4,13 @@
  * ends.
  */
 import { release } from "node:os";
-import type { ConntrackTable } from "../../conntrack/table/conntrack-table.js";
-import { AddressType } from "../../netlink/constants.js";
-import { KernelError } from "../../netlink/errors.js";
-import type { NetworkInterfaces } from "../../netlink/network-interfaces.js";
-import type { NftKernel } from "../../netlink/nft-kernel.js";
-import type { Monitor, TableRef, TraceEvent } from "../../netlink/kernel.js";
-import type { NetlinkExchange } from "../../netlink/netlink-message.js";
+import type { ConntrackTable } from "../../nft/conntrack/conntrack-table.js";
+import { AddressType } from "../../nft/kernel/constants.js";
+import { KernelError } from "../../nft/kernel/errors.js";
+import type { NetworkInterfaces } from "../../nft/kernel/network-interfaces.js";
+import type { NftKernel } from "../../nft/kernel/nft-kernel.js";
+import type { Monitor, TableRef, TraceEvent } from "../../nft/kernel/kernel.js";
+import type { NetlinkExchange } from "../../nft/kernel/netlink-message.js";
 import { RouteTable } from "../../netlink/route-table.js";
 import { markingChains, type TraceFilter, traceOps, traceTable } from "./trace-filter.js";
 import { type FoldedPacket, TraceFold } from "./trace-fold.js";

@@ -1,6 +1,6 @@
 /** Recognizes replies that refuse a connection: a TCP reset, or an ICMP error. Pure; the caller provides times. */
 import { IpProto } from "../../base/protocols.js";
-import type { TraceEvent } from "../../netlink/kernel.js";
+import type { TraceEvent } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { readHeaders, readIpHeader, reversed, sameTuple, type TraceHeaders } from "./trace-headers.js";
 

@@ -1,6 +1,6 @@
 /** Determines from its conntrack entry whether a connection was answered (IPS_SEEN_REPLY). */
 import { setTimeout as sleep } from "node:timers/promises";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../conntrack/table/conntrack-table.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../nft/conntrack/conntrack-table.js";
 import { IpProto } from "../../base/protocols.js";
 import type { FoldedPacket } from "./trace-fold.js";
 import type { RefusalReplies } from "./refusal-replies.js";

@@ -3,10 +3,10 @@
  * reports what the rules of every table do with the packet (NFNLGRP_NFTRACE). Pure.
  */
 import type { Transport } from "../explain/packet-spec.js";
-import { Hook, TableFlag } from "../../netlink/constants.js";
-import type { BaseChain, Op, TableRef } from "../../netlink/kernel.js";
+import { Hook, TableFlag } from "../../nft/kernel/constants.js";
+import type { BaseChain, Op, TableRef } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
-import { type FieldMatch, lowerRule, type Statement } from "../../table/table-exports.js";
+import { type FieldMatch, lowerRule, type Statement } from "../../nft/engine-exports.js";
 
 export interface TraceSelector {
   readonly family: IpFamily;

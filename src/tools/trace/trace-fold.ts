@@ -2,8 +2,8 @@
  * Assembles trace messages into packets: the original packet, its fate, and the rule that decided. Pure; the caller
  * provides times.
  */
-import { TraceType } from "../../netlink/constants.js";
-import type { TableRef, TraceEvent } from "../../netlink/kernel.js";
+import { TraceType } from "../../nft/kernel/constants.js";
+import type { TableRef, TraceEvent } from "../../nft/kernel/kernel.js";
 import type { TracedVerdict } from "./traced-packet.js";
 import { TraceChain } from "./trace-filter.js";
 import {

@@ -2,7 +2,7 @@
 import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { IpProto } from "../../base/protocols.js";
 import { type Transport, TRANSPORTS } from "../explain/packet-spec.js";
-import type { TraceEvent } from "../../netlink/kernel.js";
+import type { TraceEvent } from "../../nft/kernel/kernel.js";
 
 export interface TraceTuple {
   /** Canonical. */

@@ -1,5 +1,5 @@
 /** Recognizes what hints at packets that are too long for a part of their way. Pure. */
-import type { TraceEvent } from "../../netlink/kernel.js";
+import type { TraceEvent } from "../../nft/kernel/kernel.js";
 import { IpProto } from "../../base/protocols.js";
 import { readIpHeader } from "./trace-headers.js";
 import type { TracedPacket } from "./traced-packet.js";

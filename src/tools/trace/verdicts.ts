@@ -1,6 +1,6 @@
 /** Finds how a packet ended: the hook, and whether the rule sent an error. Reads from the kernel on demand. */
-import { HOOK_NAMES } from "../../netlink/constants.js";
-import type { ChainInfo, Expr, Kernel, RuleInfo, TraceEvent } from "../../netlink/kernel.js";
+import { HOOK_NAMES } from "../../nft/kernel/constants.js";
+import type { ChainInfo, Expr, Kernel, RuleInfo, TraceEvent } from "../../nft/kernel/kernel.js";
 import type { FoldedPacket } from "./trace-fold.js";
 import { reasonOf } from "./drop-reasons.js";
 import type { TracedBy, TracedVerdict } from "./traced-packet.js";

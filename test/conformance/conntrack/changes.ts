@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { plainEntry } from "../../../src/conntrack/table/decode.js";
+import { plainEntry } from "../../../src/nft/conntrack/decode.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { all, flow, made, ping, refusal, remade } from "../../support/conntrack-entries.ts";
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { beforeEach, expect, test } from "vitest";
-import type { ConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
+import type { ConntrackEntry } from "../../../src/nft/conntrack/conntrack-table.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { flow, refusal } from "../../support/conntrack-entries.ts";
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { plainEntry } from "../../../src/conntrack/table/decode.js";
-import { CONNTRACK_STATUS, type NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
+import { plainEntry } from "../../../src/nft/conntrack/decode.js";
+import { CONNTRACK_STATUS, type NewConntrackEntry } from "../../../src/nft/conntrack/conntrack-table.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { all, flow, inverted, made, ping, refusal } from "../../support/conntrack-entries.ts";
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import type { ConntrackTable } from "../../../src/conntrack/table/conntrack-table.js";
+import type { ConntrackTable } from "../../../src/nft/conntrack/conntrack-table.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { flow, made } from "../../support/conntrack-entries.ts";
 

@@ -3,7 +3,7 @@ import {
   CONNTRACK_STATUS,
   type ConntrackFilter,
   type NewConntrackEntry,
-} from "../../../src/conntrack/table/conntrack-table.js";
+} from "../../../src/nft/conntrack/conntrack-table.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { all, flow, ping, refusal } from "../../support/conntrack-entries.ts";
 

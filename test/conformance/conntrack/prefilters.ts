@@ -6,7 +6,7 @@ import {
   CONNTRACK_STATUS,
   type ConntrackEntry,
   type ConntrackPrefilter,
-} from "../../../src/conntrack/table/conntrack-table.js";
+} from "../../../src/nft/conntrack/conntrack-table.js";
 import { type IpFamily, parseAddress } from "../../../src/base/ip.js";
 import type { Protocol } from "../../../src/base/protocols.js";
 import type { ServiceTarget } from "../../../src/model/service-port-view.js";

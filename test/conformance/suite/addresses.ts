@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import type { Monitor } from "../../../src/netlink/kernel.js";
+import type { Monitor } from "../../../src/nft/kernel/kernel.js";
 import type { ConnectedKernel } from "../../support/kernel-world.ts";
 import { formatAddress } from "../../../src/base/ip.js";
 import type { Current } from "../cases.js";

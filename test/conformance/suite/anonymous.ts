@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { SetFlag } from "../../../src/netlink/constants.js";
-import { KernelError } from "../../../src/netlink/errors.js";
-import type { Kernel, Op, SetInfo } from "../../../src/netlink/kernel.js";
+import { SetFlag } from "../../../src/nft/kernel/constants.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
+import type { Kernel, Op, SetInfo } from "../../../src/nft/kernel/kernel.js";
 import {
   addressSet,
   daddr,

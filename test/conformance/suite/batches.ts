@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { KernelError } from "../../../src/netlink/errors.js";
-import type { Op } from "../../../src/netlink/kernel.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
+import type { Op } from "../../../src/nft/kernel/kernel.js";
 import { snapshot } from "../../support/snapshot.ts";
 import {
   addressSet,

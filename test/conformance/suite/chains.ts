@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import type { BaseChain, Op } from "../../../src/netlink/kernel.js";
+import type { BaseChain, Op } from "../../../src/nft/kernel/kernel.js";
 import {
   goto,
   input,

@@ -40,11 +40,11 @@ import {
   register,
   RejectType,
   SetFlag,
-} from "../../../src/netlink/constants.js";
-import { KernelError } from "../../../src/netlink/errors.js";
-import { FakeKernel } from "../../../src/testing/fake-kernel.js";
-import { normalizeExpr, sameExprs } from "../../../src/netlink/normalize.js";
-import type { BaseChain, Expr, Family, Op, TableRef } from "../../../src/netlink/kernel.js";
+} from "../../../src/nft/kernel/constants.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
+import { FakeKernel } from "../../../src/nft/testing/fake-kernel.js";
+import { normalizeExpr, sameExprs } from "../../../src/nft/kernel/normalize.js";
+import type { BaseChain, Expr, Family, Op, TableRef } from "../../../src/nft/kernel/kernel.js";
 import {
   addressMap,
   addressSet,

@@ -1,6 +1,6 @@
 import { expect } from "vitest";
-import { SetFlag } from "../../../src/netlink/constants.js";
-import type { Kernel, Op, SetInfo } from "../../../src/netlink/kernel.js";
+import { SetFlag } from "../../../src/nft/kernel/constants.js";
+import type { Kernel, Op, SetInfo } from "../../../src/nft/kernel/kernel.js";
 import {
   addressMap,
   addressSet,

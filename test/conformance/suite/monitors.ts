@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { SetFlag } from "../../../src/netlink/constants.js";
-import type { ChangeBatch, ChangeEvent, Kernel, Monitor, MonitorOptions } from "../../../src/netlink/kernel.js";
+import { SetFlag } from "../../../src/nft/kernel/constants.js";
+import type { ChangeBatch, ChangeEvent, Kernel, Monitor, MonitorOptions } from "../../../src/nft/kernel/kernel.js";
 import {
   addressSet,
   daddr,

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { NfProto, ObjectType, QuotaFlag, SetFlag } from "../../../src/netlink/constants.js";
-import type { ObjectDump, ObjectData, ObjectRef, Op } from "../../../src/netlink/kernel.js";
+import { NfProto, ObjectType, QuotaFlag, SetFlag } from "../../../src/nft/kernel/constants.js";
+import type { ObjectDump, ObjectData, ObjectRef, Op } from "../../../src/nft/kernel/kernel.js";
 import {
   addressSet,
   daddr,

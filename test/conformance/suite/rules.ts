@@ -1,7 +1,7 @@
 import { expect } from "vitest";
-import { CmpOp } from "../../../src/netlink/constants.js";
-import { sameExprs } from "../../../src/netlink/normalize.js";
-import type { Expr, Kernel, Op } from "../../../src/netlink/kernel.js";
+import { CmpOp } from "../../../src/nft/kernel/constants.js";
+import { sameExprs } from "../../../src/nft/kernel/normalize.js";
+import type { Expr, Kernel, Op } from "../../../src/nft/kernel/kernel.js";
 import {
   addressSet,
   daddr,

@@ -1,6 +1,6 @@
 import { expect } from "vitest";
-import { DATA_VERDICT, DataTypeId, SetFlag } from "../../../src/netlink/constants.js";
-import type { Kernel, SetDump } from "../../../src/netlink/kernel.js";
+import { DATA_VERDICT, DataTypeId, SetFlag } from "../../../src/nft/kernel/constants.js";
+import type { Kernel, SetDump } from "../../../src/nft/kernel/kernel.js";
 import {
   addressMap,
   addressSet,

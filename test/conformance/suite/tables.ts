@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { TableFlag } from "../../../src/netlink/constants.js";
-import type { Fault } from "../../../src/netlink/errors.js";
-import type { Op } from "../../../src/netlink/kernel.js";
+import { TableFlag } from "../../../src/nft/kernel/constants.js";
+import type { Fault } from "../../../src/nft/kernel/errors.js";
+import type { Op } from "../../../src/nft/kernel/kernel.js";
 import {
   addressSet,
   input,

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { SetFlag } from "../../../src/netlink/constants.js";
-import type { Kernel } from "../../../src/netlink/kernel.js";
+import { SetFlag } from "../../../src/nft/kernel/constants.js";
+import type { Kernel } from "../../../src/nft/kernel/kernel.js";
 import { addressSet, newElements, newSet, newTable, noElements, T, unpack } from "../../support/operations.ts";
 import { faultsOf, runCases, type Current } from "../cases.js";
 

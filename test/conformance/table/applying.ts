@@ -1,8 +1,8 @@
 /** The writes of apply(), and their number of steps. */
 import { expect, it } from "vitest";
-import type { Kernel } from "../../../src/netlink/kernel.js";
-import { Table } from "../../../src/table/table-exports.js";
-import { commentOf } from "../../../src/table/rules/names-and-comments.js";
+import type { Kernel } from "../../../src/nft/kernel/kernel.js";
+import { Table } from "../../../src/nft/engine-exports.js";
+import { commentOf } from "../../../src/nft/bytes/names-and-comments.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { ip } from "../../support/operations.ts";
 import { accept, counter, named, drop, jump, NAME, operations, OWN, rule, serviceTable, vip } from "./build.js";

@@ -1,7 +1,7 @@
 /** Restarts, objects that cannot be changed in place, and elements over time. */
 import { expect, it } from "vitest";
-import type { Kernel } from "../../../src/netlink/kernel.js";
-import { Table } from "../../../src/table/table-exports.js";
+import type { Kernel } from "../../../src/nft/kernel/kernel.js";
+import { Table } from "../../../src/nft/engine-exports.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { ip, pack } from "../../support/operations.ts";
 import {

@@ -1,6 +1,6 @@
 /** Rules with every statement, in many forms, for comparison with nft's result for their text. */
-import type { Family } from "../../../src/netlink/kernel.js";
-import type { SetSpec, Statement } from "../../../src/table/rules/rule.js";
+import type { Family } from "../../../src/nft/kernel/kernel.js";
+import type { SetSpec, Statement } from "../../../src/nft/language/rule.js";
 
 export interface CorpusRule {
   readonly families: readonly Family[];

@@ -1,8 +1,8 @@
 /** Changes of other processes to our table. */
 import { expect, it } from "vitest";
-import type { Kernel, Op } from "../../../src/netlink/kernel.js";
-import { commentOf } from "../../../src/table/rules/names-and-comments.js";
-import { Table as LibraryTable } from "../../../src/library/owned-table.js";
+import type { Kernel, Op } from "../../../src/nft/kernel/kernel.js";
+import { commentOf } from "../../../src/nft/bytes/names-and-comments.js";
+import { Table as LibraryTable } from "../../../src/nft/table.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { pack } from "../../support/operations.ts";

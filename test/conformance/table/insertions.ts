@@ -1,10 +1,10 @@
 /** Our rules in chains of other processes' tables, as the library writes them. */
 import { beforeEach, expect, it } from "vitest";
-import { InsertedRules } from "../../../src/library/inserted-rules.js";
-import { Table, TableWatch } from "../../../src/library/owned-table.js";
-import type { Rule } from "../../../src/library/rules.js";
-import type { Op } from "../../../src/netlink/kernel.js";
-import { commentOf } from "../../../src/table/rules/names-and-comments.js";
+import { InsertedRules } from "../../../src/nft/sync/inserted-rules.js";
+import { Table, TableWatch } from "../../../src/nft/table.js";
+import type { Rule } from "../../../src/nft/statements/rules.js";
+import type { Op } from "../../../src/nft/kernel/kernel.js";
+import { commentOf } from "../../../src/nft/bytes/names-and-comments.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { named, operations, OWN, TestClock } from "./build.js";
 

@@ -1,8 +1,8 @@
 /** The rules of a namespace twice: as the kernel holds them, and as nft lists them. */
 import { spawnSync } from "node:child_process";
-import { DataTypeId, SetFlag } from "../../../src/netlink/constants.js";
-import type { ElementBatch, Kernel, RuleInfo, SetDump, TableRef } from "../../../src/netlink/kernel.js";
-import { fullText } from "../../../src/table/printing/list-rules.js";
+import { DataTypeId, SetFlag } from "../../../src/nft/kernel/constants.js";
+import type { ElementBatch, Kernel, RuleInfo, SetDump, TableRef } from "../../../src/nft/kernel/kernel.js";
+import { fullText } from "../../../src/nft/printing/list-rules.js";
 
 /** A rule with everything that its text depends on. */
 export interface ListedRule {

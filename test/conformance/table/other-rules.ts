@@ -1,5 +1,5 @@
 /** Rules of other programs, by family: statements and conditions that our own rules do not have, and other forms of those that they have. */
-import type { Family } from "../../../src/netlink/kernel.js";
+import type { Family } from "../../../src/nft/kernel/kernel.js";
 
 /** Sets, objects and chains that the rules name, for `nft -f`. */
 export const OTHER_OBJECTS = [

@@ -1,8 +1,8 @@
 /** A table that no other process can change: created, claimed, handed over, given up. */
 import { beforeEach, expect, it } from "vitest";
 
-import { TableFlag } from "../../../src/netlink/constants.js";
-import type { Kernel, Op } from "../../../src/netlink/kernel.js";
+import { TableFlag } from "../../../src/nft/kernel/constants.js";
+import type { Kernel, Op } from "../../../src/nft/kernel/kernel.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { operations, OWN, serviceTable, type ServiceTable } from "./build.js";

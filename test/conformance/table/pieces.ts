@@ -3,7 +3,7 @@
  * them visible comes last.
  */
 import { expect, it } from "vitest";
-import type { CommitOptions, Kernel, Op } from "../../../src/netlink/kernel.js";
+import type { CommitOptions, Kernel, Op } from "../../../src/nft/kernel/kernel.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { draw, endpoint, ENDPOINTS, indexed, NAME, operations, OWN, serviceTable } from "./build.js";

@@ -1,12 +1,12 @@
 /** Ranges of one or more fields, and catch-all elements. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, it } from "vitest";
-import { FieldError } from "../../../src/library/field-error.js";
-import { Table as LibraryTable } from "../../../src/library/owned-table.js";
-import type { SetEntry, SetSpec } from "../../../src/library/set-spec.js";
-import type { Kernel } from "../../../src/netlink/kernel.js";
-import { CATCH_ALL } from "../../../src/table/elements/rows.js";
-import { Table } from "../../../src/table/table-exports.js";
+import { FieldError } from "../../../src/nft/language/field-error.js";
+import { Table as LibraryTable } from "../../../src/nft/table.js";
+import type { SetEntry, SetSpec } from "../../../src/nft/handles/set-spec.js";
+import type { Kernel } from "../../../src/nft/kernel/kernel.js";
+import { CATCH_ALL } from "../../../src/nft/elements/rows.js";
+import { Table } from "../../../src/nft/engine-exports.js";
 import { atLength } from "../../lab/length.ts";
 import { Dice } from "../../support/dice.ts";
 import { ip } from "../../support/operations.ts";

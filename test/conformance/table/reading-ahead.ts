@@ -1,8 +1,8 @@
 /** A read of the table that begins before anything is desired: the first apply uses its result, unless the table changed since. */
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
-import type { Kernel } from "../../../src/netlink/kernel.js";
-import { TableWatch } from "../../../src/table/sync/table-watch.js";
+import type { Kernel } from "../../../src/nft/kernel/kernel.js";
+import { TableWatch } from "../../../src/nft/sync/table-watch.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { operations, OWN, serviceTable, type ServiceTable } from "./build.js";

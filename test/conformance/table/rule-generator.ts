@@ -1,8 +1,8 @@
 /** Rules made from the table of fields: every field with every form of comparison, and random rules. */
-import type { Family } from "../../../src/netlink/kernel.js";
-import { FIELD_TYPES, type ValueType } from "../../../src/table/rules/field-types.js";
-import { type FieldEntry, type FieldName, FIELDS } from "../../../src/table/rules/packet-fields.js";
-import type { Comparison, Field, Statement } from "../../../src/table/rules/rule.js";
+import type { Family } from "../../../src/nft/kernel/kernel.js";
+import { FIELD_TYPES, type ValueType } from "../../../src/nft/language/fields/field-types.js";
+import { type FieldEntry, type FieldName, FIELDS } from "../../../src/nft/language/fields/packet-fields.js";
+import type { Comparison, Field, Statement } from "../../../src/nft/language/rule.js";
 import type { Dice } from "../../support/dice.ts";
 
 export const FAMILIES: readonly Family[] = ["ip", "ip6", "inet", "bridge", "netdev", "arp"];

@@ -1,6 +1,6 @@
 /** Rules with every match and action of the Table, in every form, for comparison with nft's result for their text. */
-import type { Family } from "../../../src/netlink/kernel.js";
-import type { Field, SetSpec, Statement } from "../../../src/table/rules/rule.js";
+import type { Family } from "../../../src/nft/kernel/kernel.js";
+import type { Field, SetSpec, Statement } from "../../../src/nft/language/rule.js";
 
 export interface Case {
   readonly name: string;

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe } from "vitest";
-import type { Kernel } from "../../../src/netlink/kernel.js";
+import type { Kernel } from "../../../src/nft/kernel/kernel.js";
 import type { KernelWorld, OpenKernelWorld } from "../../support/kernel-world.ts";
 import { OF_THE_FAKE } from "../../support/kernel-facts.ts";
 import { applying } from "./applying.js";

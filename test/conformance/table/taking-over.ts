@@ -1,7 +1,7 @@
 /** The first write into a table that another owner, or a former layout of ours, filled. */
 import { expect, it } from "vitest";
-import type { ElementBatch, Kernel, Op } from "../../../src/netlink/kernel.js";
-import { commentData } from "../../../src/table/rules/names-and-comments.js";
+import type { ElementBatch, Kernel, Op } from "../../../src/nft/kernel/kernel.js";
+import { commentData } from "../../../src/nft/bytes/names-and-comments.js";
 import { pack, unpack } from "../../support/operations.ts";
 import { draw, ENDPOINTS, jump, operations, OWN, rule, serviceTable, TestClock, vip, VIPS } from "./build.js";
 

@@ -1,9 +1,9 @@
 /** Changes by another process that the kernel does not let us undo in the usual way. */
 import { expect, it } from "vitest";
 
-import { ChainFlag, TableFlag } from "../../../src/netlink/constants.js";
-import type { Expr, Kernel, Op } from "../../../src/netlink/kernel.js";
-import { commentData } from "../../../src/table/rules/names-and-comments.js";
+import { ChainFlag, TableFlag } from "../../../src/nft/kernel/constants.js";
+import type { Expr, Kernel, Op } from "../../../src/nft/kernel/kernel.js";
+import { commentData } from "../../../src/nft/bytes/names-and-comments.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { ip } from "../../support/operations.ts";
 import { snapshot } from "../../support/snapshot.ts";

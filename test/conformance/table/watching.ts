@@ -1,8 +1,8 @@
 /** Changes by others to a watched table: noticed by events, read as far as needed, and undone at once. */
 import { afterEach, beforeEach, expect, it } from "vitest";
 
-import type { ElementBatch, Kernel, Op } from "../../../src/netlink/kernel.js";
-import { type ForeignChange, TableWatch } from "../../../src/table/sync/table-watch.js";
+import type { ElementBatch, Kernel, Op } from "../../../src/nft/kernel/kernel.js";
+import { type ForeignChange, TableWatch } from "../../../src/nft/sync/table-watch.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { pack } from "../../support/operations.ts";

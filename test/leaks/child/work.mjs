@@ -2,9 +2,9 @@
  * The leak tests' work with the addon, through the same classes as the program. Each kind of work restores everything,
  * and `repeat` does it `n` times.
  */
-import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
-import { loadAddon } from "../../../dist/netlink/addon.js";
-import { NftKernel } from "../../../dist/netlink/nft-kernel.js";
+import { NetlinkConntrack } from "../../../dist/nft/conntrack/netlink-conntrack.js";
+import { loadAddon } from "../../../dist/nft/kernel/addon.js";
+import { NftKernel } from "../../../dist/nft/kernel/nft-kernel.js";
 import { kernelSamples } from "../../native/samples.ts";
 import { errorReply, mutate, Random, spoil } from "../../native/spoil.ts";
 import { testAddon } from "../../native/test-addon.ts";

@@ -9,7 +9,7 @@
 import { execFileSync } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
 import { FormerTargets } from "../../../dist/conntrack/reconcile/former-targets.js";
-import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
+import { NetlinkConntrack } from "../../../dist/nft/conntrack/netlink-conntrack.js";
 import { Reconciler } from "../../../dist/conntrack/reconcile/reconciler.js";
 import { decoded } from "../../bench/decoded.ts";
 import { newProxier, openKernel } from "../../bench/proxier.ts";

@@ -7,7 +7,7 @@
  */
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
-import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
+import { NetlinkConntrack } from "../../../dist/nft/conntrack/netlink-conntrack.js";
 import { report } from "./addon.mjs";
 import { memory, timed, wantsMore, watchLoop } from "./measure.mjs";
 

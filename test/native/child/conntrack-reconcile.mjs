@@ -8,7 +8,7 @@
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { FormerTargets } from "../../../dist/conntrack/reconcile/former-targets.js";
-import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
+import { NetlinkConntrack } from "../../../dist/nft/conntrack/netlink-conntrack.js";
 import { Reconciler } from "../../../dist/conntrack/reconcile/reconciler.js";
 import { ServiceModel } from "../../../dist/model/service-model.js";
 import { decoded } from "../../bench/decoded.ts";

@@ -18,8 +18,8 @@ import {
 import os from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
-import { NftKernel } from "../../../dist/netlink/nft-kernel.js";
+import { NetlinkConntrack } from "../../../dist/nft/conntrack/netlink-conntrack.js";
+import { NftKernel } from "../../../dist/nft/kernel/nft-kernel.js";
 import { errorOf, report } from "./addon.mjs";
 
 const THEIRS = "another's file";

@@ -2,7 +2,7 @@
  * Listens to changes of nf_tables and reports each to the parent: { generation, events } or "lost". Arguments: the namespace's path, bytes
  * of the receive buffer.
  */
-import { NftKernel } from "../../../dist/netlink/nft-kernel.js";
+import { NftKernel } from "../../../dist/nft/kernel/nft-kernel.js";
 
 const [netns, receiveBufferBytes] = process.argv.slice(2);
 const kernel = await NftKernel.open({ netns, receiveBufferBytes: Number(receiveBufferBytes) });

@@ -5,9 +5,9 @@ import { execFileSync } from "node:child_process";
 import { createRequire } from "node:module";
 import { constants } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
-import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
-import { NftKernel } from "../../../dist/netlink/nft-kernel.js";
-import { Table } from "../../../dist/table/table-exports.js";
+import { NetlinkConntrack } from "../../../dist/nft/conntrack/netlink-conntrack.js";
+import { NftKernel } from "../../../dist/nft/kernel/nft-kernel.js";
+import { Table } from "../../../dist/nft/engine-exports.js";
 import { errorOf, report } from "./addon.mjs";
 
 const faults = createRequire(import.meta.url)(process.env.NFT_PROXIER_FAULTS);

@@ -1,5 +1,5 @@
 /** Entries of the connection tracking table, created through ctnetlink: any protocol and state, without packets. */
-import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.ts";
+import type { NewConntrackEntry } from "../../../src/nft/conntrack/conntrack-table.ts";
 import { type Family, PLAN } from "../../lab/topology.ts";
 import { POD_PORT } from "./objects.ts";
 

@@ -3,8 +3,15 @@ import { explainArriving, type Explanation } from "../../../src/tools/explain/ex
 import { AF } from "../../../src/base/ip-families.ts";
 import { addressBytes } from "../../../src/base/ip.ts";
 import { IpsetAttribute, IpsetCommand, IpsetTable } from "../../../src/netlink/ipset-table.ts";
-import { attribute, nest, networkAttribute, number, RequestFlag, text } from "../../../src/netlink/netlink-message.ts";
-import { NftKernel } from "../../../src/netlink/nft-kernel.ts";
+import {
+  attribute,
+  nest,
+  networkAttribute,
+  number,
+  RequestFlag,
+  text,
+} from "../../../src/nft/kernel/netlink-message.ts";
+import { NftKernel } from "../../../src/nft/kernel/nft-kernel.ts";
 import { expect } from "vitest";
 import { type Fate, Fates } from "../../lab/fate.ts";
 import { eventually } from "../../lab/eventually.ts";

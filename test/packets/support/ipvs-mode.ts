@@ -10,7 +10,7 @@ import {
   number,
   RequestFlag,
   text,
-} from "../../../src/netlink/netlink-message.js";
+} from "../../../src/nft/kernel/netlink-message.js";
 import { IpsetAttribute, IpsetCommand, IpsetTable } from "../../../src/netlink/ipset-table.js";
 import {
   type Destination,
@@ -22,7 +22,7 @@ import {
 } from "../../../src/netlink/ipvs-table.js";
 import type { Protocol } from "../../../src/base/protocols.js";
 import { addressBytes, familyOf, type IpFamily } from "../../../src/base/ip.js";
-import type { NftKernel } from "../../../src/netlink/nft-kernel.js";
+import type { NftKernel } from "../../../src/nft/kernel/nft-kernel.js";
 import type { Namespace } from "../../lab/namespace.ts";
 import { PLAN } from "../../lab/topology.ts";
 

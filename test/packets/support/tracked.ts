@@ -2,16 +2,16 @@
 import { pino } from "pino";
 
 import { loadConfig } from "../../../src/config/load.ts";
-import { NetlinkConntrack } from "../../../src/conntrack/table/netlink-conntrack.ts";
+import { NetlinkConntrack } from "../../../src/nft/conntrack/netlink-conntrack.ts";
 import type { ReconcileReport } from "../../../src/conntrack/reconcile/reconciler.ts";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/conntrack-service.ts";
 import {
   CONNTRACK_STATUS,
   type ConntrackEntry,
   type ConntrackFilter,
-} from "../../../src/conntrack/table/conntrack-table.ts";
-import { plainEntry } from "../../../src/conntrack/table/decode.ts";
-import { NftKernel } from "../../../src/netlink/nft-kernel.ts";
+} from "../../../src/nft/conntrack/conntrack-table.ts";
+import { plainEntry } from "../../../src/nft/conntrack/decode.ts";
+import { NftKernel } from "../../../src/nft/kernel/nft-kernel.ts";
 import { formatAddress } from "../../../src/base/ip.ts";
 import { loggerOptions } from "../../../src/base/logger.ts";
 import { Proxier } from "../../../src/proxier/proxier.ts";

@@ -20,7 +20,7 @@ import {
   CONNTRACK_STATUS,
   type ConntrackEntry,
   type ConntrackFilter,
-} from "../../../src/conntrack/table/conntrack-table.js";
+} from "../../../src/nft/conntrack/conntrack-table.js";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
 import { catchOutput, type Printed } from "./printed.ts";
 

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { DaemonServices } from "../../../src/cli/commands/conntrack/daemon-services.js";
 import { decide } from "../../../src/conntrack/reconcile/stale-entries.js";
 import { ServiceKnowledge, type TargetSource } from "../../../src/conntrack/reconcile/service-knowledge.js";
-import type { ConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
+import type { ConntrackEntry } from "../../../src/nft/conntrack/conntrack-table.js";
 import { servicesInPieces } from "../../../src/daemon/answers/listed-services.js";
 import type { ServicePortStatus } from "../../../src/observe/status-report.js";
 import { CASES, entryOf } from "../conntrack/cases.ts";

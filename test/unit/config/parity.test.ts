@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { IP_FAMILIES } from "../../../src/base/ip-families.js";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/flags/kube-proxy-flags.js";
-import type { Field } from "../../../src/config/fields.js";
+import type { Field } from "../../../src/config/config-fields.js";
 import { configSchema } from "../../../src/config/schema.js";
 import { registerLocalhostMetrics } from "../../../src/observe/localhost-metrics.js";
 import { Metrics } from "../../../src/observe/metrics.js";

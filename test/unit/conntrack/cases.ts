@@ -3,7 +3,7 @@
  * for the decision alone (stale-entries.test.ts), and on the kernel (test/packets/conntrack-stale-entries.test.ts).
  */
 import type { DeleteReason, KeepReason } from "../../../src/conntrack/reconcile/stale-entries.js";
-import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
+import type { NewConntrackEntry } from "../../../src/nft/conntrack/conntrack-table.js";
 import type { IpFamily } from "../../../src/base/ip.js";
 import { inFamily } from "./setup.js";
 

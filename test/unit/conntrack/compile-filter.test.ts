@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { compileFilter, matchesPatterns } from "../../../src/conntrack/table/compile-filter.js";
-import { packEntry } from "../../../src/conntrack/table/encode.js";
-import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/table/conntrack-table.js";
-import { KernelError } from "../../../src/netlink/errors.js";
+import { compileFilter, matchesPatterns } from "../../../src/nft/conntrack/compile-filter.js";
+import { packEntry } from "../../../src/nft/conntrack/encode.js";
+import type { ConntrackEntry, ConntrackFilter } from "../../../src/nft/conntrack/conntrack-table.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
 
 const udp: ConntrackEntry = {
   family: "ip",

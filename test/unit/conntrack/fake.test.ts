@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
-import type { ConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
-import { KernelError } from "../../../src/netlink/errors.js";
+import type { ConntrackEntry } from "../../../src/nft/conntrack/conntrack-table.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
 import { flow } from "../../support/conntrack-entries.ts";
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

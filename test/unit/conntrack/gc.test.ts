@@ -21,7 +21,7 @@ import {
   CONNTRACK_STATUS,
   type ConntrackEntry,
   type ConntrackTable,
-} from "../../../src/conntrack/table/conntrack-table.js";
+} from "../../../src/nft/conntrack/conntrack-table.js";
 import { keptIn } from "../../support/log.ts";
 import { CASES, entryOf } from "./cases.js";
 import { FAMILIES, nodePortAddresses, sliceObjects, worldWithFormer } from "./setup.js";

@@ -3,10 +3,10 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { NetlinkConntrack } from "../../../src/conntrack/table/netlink-conntrack.js";
-import { packNewEntry } from "../../../src/conntrack/table/encode.js";
-import { loadAddon } from "../../../src/netlink/addon.js";
-import type { NativePiece } from "../../../src/netlink/conntrack-addon.js";
+import { NetlinkConntrack } from "../../../src/nft/conntrack/netlink-conntrack.js";
+import { packNewEntry } from "../../../src/nft/conntrack/encode.js";
+import { loadAddon } from "../../../src/nft/kernel/addon.js";
+import type { NativePiece } from "../../../src/nft/kernel/conntrack-addon.js";
 import { flow, refusal } from "../../support/conntrack-entries.ts";
 
 interface ScriptedAddon {

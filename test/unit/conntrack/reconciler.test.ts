@@ -8,7 +8,7 @@ import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import { FormerTargets } from "../../../src/conntrack/reconcile/former-targets.js";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/conntrack-service.js";
 import type { ReconcileReport } from "../../../src/conntrack/reconcile/reconciler.js";
-import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
+import type { NewConntrackEntry } from "../../../src/nft/conntrack/conntrack-table.js";
 import { EVENTUALLY_MS } from "../../lab/eventually.ts";
 import { newModel, service, slice } from "../model/objects.js";
 import { keptIn } from "../../support/log.ts";

@@ -4,7 +4,7 @@ import { decide, DELETED, KEPT } from "../../../src/conntrack/reconcile/stale-en
 import { ServiceKnowledge } from "../../../src/conntrack/reconcile/service-knowledge.js";
 import { PrefilterBuilder } from "../../../src/conntrack/reconcile/prefilter.js";
 import { maySkip } from "../../support/may-skip.ts";
-import type { ConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
+import type { ConntrackEntry } from "../../../src/nft/conntrack/conntrack-table.js";
 import type { IpFamily } from "../../../src/base/ip.js";
 import { CASES, entryOf } from "./cases.js";
 import { FAMILIES, nodePortAddresses, worldWithFormer } from "./setup.js";

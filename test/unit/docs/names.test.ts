@@ -20,7 +20,7 @@ const documents = [
 const elsewhere = new Set(["vitest.config.ts"]);
 
 /** Directories to which a name in backticks may be relative. */
-const BASES = ["", "src", "test", "src/table", "src/ruleset"];
+const BASES = ["", "src", "test", "src/nft", "src/ruleset"];
 
 const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { scripts: Record<string, string> };
 

@@ -2,8 +2,8 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Flowtable, type FlowtableOptions, removeFlowtable } from "../../../src/flowtable/flowtable.js";
 import { FLOWTABLE_REF } from "../../../src/flowtable/operations.js";
-import type { Op } from "../../../src/netlink/kernel.js";
-import type { InterfaceHandlers } from "../../../src/netlink/network-interfaces.js";
+import type { Op } from "../../../src/nft/kernel/kernel.js";
+import type { InterfaceHandlers } from "../../../src/nft/kernel/network-interfaces.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { keptIn, type LogLine } from "../../support/log.ts";
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { newServerAttribute } from "../../support/new-ipvs-server.ts";
-import { KernelError } from "../../../src/netlink/errors.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
 import { IpsetTable } from "../../../src/netlink/ipset-table.js";
 import { destinationAttribute, IpvsTable, type VirtualServer } from "../../../src/netlink/ipvs-table.js";
 import { LinkTable } from "../../../src/netlink/link-table.js";
@@ -20,7 +20,7 @@ import {
   numberOf,
   text,
   textOf,
-} from "../../../src/netlink/netlink-message.js";
+} from "../../../src/nft/kernel/netlink-message.js";
 
 /** Answers requests in turn, and records them. */
 class Answers {

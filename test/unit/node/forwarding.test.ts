@@ -5,7 +5,7 @@ import { defaultConfig } from "../../../src/config/load.js";
 import { type ForwardingOptions, reportForwarding } from "../../../src/node/forwarding.js";
 import { chainsWithRules } from "../../../src/node/legacy-layout.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { BaseChain, Family, Op } from "../../../src/netlink/kernel.js";
+import type { BaseChain, Family, Op } from "../../../src/nft/kernel/kernel.js";
 import { keptIn, type LogLine } from "../../support/log.ts";
 import { putFile, temporaryDirectory } from "../../support/temporary-directory.ts";
 

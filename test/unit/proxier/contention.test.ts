@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/netlink/kernel.js";
+import type { Op } from "../../../src/nft/kernel/kernel.js";
 import { ProxyHealth } from "../../../src/observe/proxy-health.js";
 import type { ContentionReport, SyncReport } from "../../../src/proxier/observer.js";
 import { Contention } from "../../../src/proxier/contention.js";

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, test, vi } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/netlink/kernel.js";
+import type { Op } from "../../../src/nft/kernel/kernel.js";
 import type { RepairReport } from "../../../src/proxier/observer.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
 import { RepairPace } from "../../../src/proxier/family-repair.js";

@@ -2,16 +2,16 @@
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import { KernelError } from "../../../src/netlink/errors.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
 import { ProxyHealth } from "../../../src/observe/proxy-health.js";
 import type { ProxierObserver } from "../../../src/proxier/observer.js";
-import type { CommitOptions, CommitResult, Op } from "../../../src/netlink/kernel.js";
+import type { CommitOptions, CommitResult, Op } from "../../../src/nft/kernel/kernel.js";
 import { LargeUpdates } from "../../../src/proxier/large-updates.js";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
 import { Quarantine } from "../../../src/proxier/quarantine.js";
 import { FamilyRuleset } from "../../../src/ruleset/family-ruleset.js";
-import { Table } from "../../../src/table/table-exports.js";
+import { Table } from "../../../src/nft/engine-exports.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { putObjects } from "../../support/decoded.js";
 import { countTurns } from "../../support/counted-turns.ts";

@@ -2,8 +2,8 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import { KernelError } from "../../../src/netlink/errors.js";
-import type { CommitOptions, CommitResult, Op } from "../../../src/netlink/kernel.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
+import type { CommitOptions, CommitResult, Op } from "../../../src/nft/kernel/kernel.js";
 import type { RebuildReport } from "../../../src/proxier/observer.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
 import { keptIn, type LogLine } from "../../support/log.ts";

@@ -6,7 +6,7 @@ import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { interfaceAddress as on } from "../../fakes/fake-interfaces.ts";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { Proxier } from "../../../src/proxier/proxier.js";
-import { addressBytes } from "../../../src/base/ip-ranges.js";
+import { addressBytes } from "../../../src/nft/bytes/ip-ranges.js";
 import { keptIn } from "../../support/log.ts";
 import { outcomesOf } from "./support/packets.js";
 import { decoded, putObjects } from "../../support/decoded.js";

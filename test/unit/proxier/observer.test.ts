@@ -1,10 +1,10 @@
 /** The calls to observers: metrics and health are only as correct as these. */
 import type { V1EndpointSlice } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
-import { DATA_VERDICT, DataTypeId, SetFlag } from "../../../src/netlink/constants.js";
-import { KernelError } from "../../../src/netlink/errors.js";
+import { DATA_VERDICT, DataTypeId, SetFlag } from "../../../src/nft/kernel/constants.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/netlink/kernel.js";
+import type { Op } from "../../../src/nft/kernel/kernel.js";
 import type { ProxierObserver, SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";

@@ -1,7 +1,7 @@
 /** Kernels that lack features that the table would use. */
 import { expect, it } from "vitest";
-import { Hook } from "../../../src/netlink/constants.js";
-import { KernelError } from "../../../src/netlink/errors.js";
+import { Hook } from "../../../src/nft/kernel/constants.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { ChainName, TABLE_NAME } from "../../../src/ruleset/names.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";

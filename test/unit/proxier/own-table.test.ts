@@ -1,7 +1,7 @@
 /** `--own-table`, with and without the kernel's support. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import { TableFlag } from "../../../src/netlink/constants.js";
+import { TableFlag } from "../../../src/nft/kernel/constants.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";

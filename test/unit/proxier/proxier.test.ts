@@ -1,7 +1,7 @@
 /** The proxier from a user's view: what it writes, when, and what it logs. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
-import { KernelError } from "../../../src/netlink/errors.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";

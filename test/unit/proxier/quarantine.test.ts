@@ -2,9 +2,9 @@
 import type { V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
 
-import { KernelError } from "../../../src/netlink/errors.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
 import type { FakeKernelOptions } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/netlink/kernel.js";
+import type { Op } from "../../../src/nft/kernel/kernel.js";
 import { elementsOf, MANY, QuarantineWorld, TABLE } from "./support/quarantine-world.js";
 import { isOfService, type Telling } from "./support/refusing.js";
 import { podsOf } from "../../bench/cluster.js";

@@ -1,7 +1,7 @@
 /** Retries never stop while there is something to write, and never spin. */
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
-import { KernelError, type KernelErrorCode } from "../../../src/netlink/errors.js";
+import { KernelError, type KernelErrorCode } from "../../../src/nft/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeProxier, putService } from "./support/proxier.js";

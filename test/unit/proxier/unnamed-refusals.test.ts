@@ -6,7 +6,7 @@ import type { ProxierObserver } from "../../../src/proxier/observer.js";
 import { Quarantine } from "../../../src/proxier/quarantine.js";
 import { SetName } from "../../../src/ruleset/names.js";
 import { FamilyRuleset } from "../../../src/ruleset/family-ruleset.js";
-import { Table } from "../../../src/table/table-exports.js";
+import { Table } from "../../../src/nft/engine-exports.js";
 import { podsOf } from "../../bench/cluster.js";
 import { SILENT } from "../../support/log.ts";
 import { MANY, QuarantineWorld, TABLE } from "./support/quarantine-world.js";

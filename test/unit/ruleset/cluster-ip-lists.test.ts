@@ -3,7 +3,7 @@ import type { V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { defaultConfig } from "../../../src/config/load.js";
-import { batchLayout } from "../../../src/netlink/element-batch.js";
+import { batchLayout } from "../../../src/nft/kernel/element-batch.js";
 import { OF_CLUSTER_IP } from "../../../src/ruleset/list-values.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { makeProxier } from "../proxier/support/proxier.js";

@@ -5,7 +5,7 @@ import { EndpointList } from "../../../src/objects/endpoint-list.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import { FamilyRuleset } from "../../../src/ruleset/family-ruleset.js";
-import { Table } from "../../../src/table/table-exports.js";
+import { Table } from "../../../src/nft/engine-exports.js";
 import { RULESET_OPTIONS } from "./ruleset-options.ts";
 import { PLAIN_VIEW } from "../model/objects.ts";
 

@@ -5,7 +5,7 @@
 import { expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
-import type { ApplyResult } from "../../../src/table/rules/rule.js";
+import type { ApplyResult } from "../../../src/nft/sync/apply-result.js";
 import { makeProxier, sync } from "../proxier/support/proxier.js";
 import { decoded } from "../../support/decoded.js";
 import { service, slice } from "../model/objects.ts";

@@ -11,7 +11,7 @@ import {
   unpackList,
 } from "../../../src/ruleset/list-values.js";
 import { setSpecs } from "../../../src/ruleset/element-sets.js";
-import { printPacked } from "../../../src/table/rules/print-key.js";
+import { printPacked } from "../../../src/nft/elements/print-key.js";
 
 const text = (value: number): string => printPacked(["classid"], new Uint8Array(Uint32Array.of(value).buffer));
 

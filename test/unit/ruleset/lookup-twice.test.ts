@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Expr } from "../../../src/netlink/kernel.js";
+import type { Expr } from "../../../src/nft/kernel/kernel.js";
 import { makeProxier } from "../proxier/support/proxier.js";
 
 const jumpsTo = (exprs: readonly Expr[]): string | undefined => {

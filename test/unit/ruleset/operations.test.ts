@@ -3,7 +3,7 @@ import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
-import type { ApplyResult } from "../../../src/table/rules/rule.js";
+import type { ApplyResult } from "../../../src/nft/sync/apply-result.js";
 import { KeyPacker } from "../../../src/ruleset/key-packer.js";
 import { shardOf, SHARDS } from "../../../src/ruleset/list-values.js";
 import { makeService, makeSlice, podsOf } from "../../bench/cluster.js";

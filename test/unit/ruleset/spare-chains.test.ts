@@ -1,7 +1,7 @@
 /** Draw chains for small counts in large maps: when a service is scaled to a new count, the kernel must not have to walk the map. */
 import { beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/netlink/kernel.js";
+import type { Op } from "../../../src/nft/kernel/kernel.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { KeyPacker } from "../../../src/ruleset/key-packer.js";
 import { shardOf } from "../../../src/ruleset/list-values.js";

@@ -1,7 +1,7 @@
 /** Whether nothing changed a table between two generations, according to events. */
 import { expect, it } from "vitest";
 
-import { Announcements, type Period } from "../../../src/table/sync/announcements.js";
+import { Announcements, type Period } from "../../../src/nft/sync/announcements.js";
 
 function begin(longestWaitMs = 60_000): { all: Announcements; period: Period } {
   const all = new Announcements(longestWaitMs);

@@ -5,8 +5,8 @@
 import { beforeEach, expect, it } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Kernel, Op } from "../../../src/netlink/kernel.js";
-import type { Table } from "../../../src/table/table-exports.js";
+import type { Kernel, Op } from "../../../src/nft/kernel/kernel.js";
+import type { Table } from "../../../src/nft/engine-exports.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { counter, operations, OWN, rule, serviceTable, vip, VIPS } from "../../conformance/table/build.js";
 import { keptIn, type LogLine } from "../../support/log.ts";

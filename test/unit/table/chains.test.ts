@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Table } from "../../../src/table/table-exports.js";
+import type { Table } from "../../../src/nft/engine-exports.js";
 import { drop, ENDPOINTS, indexed, operations, OWN, rule, serviceTable, VIPS } from "../../conformance/table/build.js";
 
 let kernel: FakeKernel;

@@ -1,8 +1,8 @@
 /** Sets whose elements count: counters survive replacements, repairs and overlapping readings. */
 import { beforeEach, expect, test } from "vitest";
-import type { ElementBatch } from "../../../src/netlink/kernel.js";
-import { TrackedElements } from "../../../src/table/elements/tracked-elements.js";
-import type { SetSpec } from "../../../src/table/table-exports.js";
+import type { ElementBatch } from "../../../src/nft/kernel/kernel.js";
+import { TrackedElements } from "../../../src/nft/elements/tracked-elements.js";
+import type { SetSpec } from "../../../src/nft/engine-exports.js";
 
 let held: Map<number, { readonly data: number; readonly packets: number }>;
 let elements: TrackedElements;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { DisjointRanges } from "../../../src/table/elements/disjoint-ranges.ts";
+import { DisjointRanges } from "../../../src/nft/bytes/disjoint-ranges.ts";
 import { Dice } from "../../support/dice.ts";
 
 test("ranges of two fields are found exactly if they overlap", () => {

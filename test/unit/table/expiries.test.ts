@@ -4,9 +4,9 @@
  */
 import { expect, test } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.js";
-import { readU64 } from "../../../src/table/elements/bytes.js";
-import { Table } from "../../../src/table/table-exports.js";
-import { batchLayout } from "../../../src/netlink/element-batch.js";
+import { readU64 } from "../../../src/nft/bytes/bytes.js";
+import { Table } from "../../../src/nft/engine-exports.js";
+import { batchLayout } from "../../../src/nft/kernel/element-batch.js";
 import { Dice } from "../../support/dice.ts";
 
 const REF = { family: "ip", table: "timed" } as const;

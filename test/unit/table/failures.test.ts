@@ -1,10 +1,10 @@
 /** How the Table handles the kernel's failures, and what it does while it waits for the kernel. */
 import { describe, expect, it } from "vitest";
 
-import { KernelError } from "../../../src/netlink/errors.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/netlink/kernel.js";
-import { Table, TableError } from "../../../src/table/table-exports.js";
+import type { Op } from "../../../src/nft/kernel/kernel.js";
+import { Table, TableError } from "../../../src/nft/engine-exports.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { endpoint, indexed, operations, OWN, serviceTable, vip } from "../../conformance/table/build.js";
 import { ownMs } from "../../bench/loop-watch.ts";

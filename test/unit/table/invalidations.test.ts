@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 
-import { isLater, nextGeneration } from "../../../src/netlink/generation.js";
-import { believed, Invalidations } from "../../../src/table/sync/invalidations.js";
+import { isLater, nextGeneration } from "../../../src/nft/kernel/generation.js";
+import { believed, Invalidations } from "../../../src/nft/sync/invalidations.js";
 
 const foreign = (generation: number, ...sets: string[]) =>
   ({ cause: "foreign", reason: "somebody", generation, sets }) as const;

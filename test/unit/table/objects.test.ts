@@ -2,7 +2,7 @@
 import { expect, it } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import { Table } from "../../../src/table/table-exports.js";
+import { Table } from "../../../src/nft/engine-exports.js";
 import { counter, operations, OWN, rule } from "../../conformance/table/build.js";
 
 const INPUT = { type: "filter", hook: 1, priority: 0 } as const;

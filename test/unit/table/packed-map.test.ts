@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { ceilPowerOfTwo, DATA, LIVE, PackedMap, RowList, STATE } from "../../../src/table/elements/packed-map.js";
+import { ceilPowerOfTwo, DATA, LIVE, PackedMap, RowList, STATE } from "../../../src/nft/bytes/packed-map.js";
 import { atLength } from "../../lab/length.ts";
 import { ownMs } from "../../bench/loop-watch.ts";
 import { Dice } from "../../support/dice.ts";

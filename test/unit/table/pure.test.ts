@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import { TableFlag } from "../../../src/netlink/constants.js";
-import type { ElementBatch } from "../../../src/netlink/kernel.js";
+import { TableFlag } from "../../../src/nft/kernel/constants.js";
+import type { ElementBatch } from "../../../src/nft/kernel/kernel.js";
 import {
   addressBytes,
   addressText,
@@ -10,9 +10,9 @@ import {
   prefixLength,
   type Range,
   rangeText,
-} from "../../../src/base/ip-ranges.js";
-import { rangeElements, rangeOfKey, rangeRows } from "../../../src/table/rules/intervals.js";
-import { editScript } from "../../../src/table/rules/diff.js";
+} from "../../../src/nft/bytes/ip-ranges.js";
+import { rangeElements, rangeOfKey, rangeRows } from "../../../src/nft/language/intervals.js";
+import { editScript } from "../../../src/nft/sync/diff.js";
 import {
   fitsSize,
   packedBytes,
@@ -21,10 +21,10 @@ import {
   sizeFor,
   typeId,
   checkSetSpec,
-} from "../../../src/table/rules/schema.js";
-import { fateOf, type TableFate } from "../../../src/table/quirks.js";
-import { checkComment, checkName, commentData, commentOf } from "../../../src/table/rules/names-and-comments.js";
-import type { SetSpec } from "../../../src/table/rules/rule.js";
+} from "../../../src/nft/language/schema.js";
+import { fateOf, type TableFate } from "../../../src/nft/sync/quirks.js";
+import { checkComment, checkName, commentData, commentOf } from "../../../src/nft/bytes/names-and-comments.js";
+import type { SetSpec } from "../../../src/nft/language/rule.js";
 
 const merged = (...nets: string[]): string[] =>
   mergeRanges(nets.map(parseNetwork)).map((range) => rangeText(range, nets[0].includes(":") ? 16 : 4));

@@ -1,11 +1,11 @@
 /** Verdict maps that are deleted with the chains that they refer to, on kernels of all kinds. */
 import { beforeEach, describe, expect, it } from "vitest";
 
-import { KernelError } from "../../../src/netlink/errors.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { DeletedMaps } from "../../../src/testing/kernel/state.js";
-import type { CommitOptions, Op } from "../../../src/netlink/kernel.js";
-import type { Table } from "../../../src/table/table-exports.js";
+import type { DeletedMaps } from "../../../src/nft/testing/state/state.js";
+import type { CommitOptions, Op } from "../../../src/nft/kernel/kernel.js";
+import type { Table } from "../../../src/nft/engine-exports.js";
 import { recreating } from "../../conformance/table/changes.js";
 import { counter, OWN, rule, serviceTable, vip, VIPS } from "../../conformance/table/build.js";
 

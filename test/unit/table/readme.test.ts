@@ -3,10 +3,10 @@ import { existsSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 
 const ROOT = new URL("../../../", import.meta.url);
-const readme = readFileSync(new URL("src/table/README.md", ROOT), "utf8");
+const readme = readFileSync(new URL("src/nft/README.md", ROOT), "utf8");
 const section = (title: string): string => readme.split(/^## /m).find((text) => text.startsWith(title)) ?? "";
 
-describe("src/table/README.md", () => {
+describe("src/nft/README.md", () => {
   test.each(["Calico Felix `iptables.Table` → here", "kube-proxy's iptables mode → here"])(
     "%s: every file exists",
     (title) => {
@@ -15,7 +15,7 @@ describe("src/table/README.md", () => {
       );
       expect(names.length).toBeGreaterThan(5);
       const missing = names.filter((name) => {
-        const path = name.startsWith("src/") ? [name] : [`src/table/${name}`, `src/ruleset/${name}`];
+        const path = name.startsWith("src/") ? [name] : [`src/nft/${name}`, `src/ruleset/${name}`];
         return !path.some((each) => existsSync(new URL(each, ROOT)));
       });
       expect(missing).toEqual([]);

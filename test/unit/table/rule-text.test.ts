@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { CmpOp, FibFlag, FibResult, MetaKey, register } from "../../../src/netlink/constants.js";
-import type { Expr } from "../../../src/netlink/kernel.js";
-import { ruleText } from "../../../src/table/printing/rule-text.js";
+import { CmpOp, FibFlag, FibResult, MetaKey, register } from "../../../src/nft/kernel/constants.js";
+import type { Expr } from "../../../src/nft/kernel/kernel.js";
+import { ruleText } from "../../../src/nft/printing/rule-text.js";
 
 const drop: Expr = { type: "immediate", dreg: 0, data: { verdict: "drop" } };
 const is = (...data: number[]): Expr => ({ type: "cmp", sreg: 1, op: CmpOp.eq, data: Uint8Array.from(data) });

@@ -1,9 +1,9 @@
 /** The socket that commits is closed: nothing is guessed, and the tables that it owned are claimed again. */
 import { expect, it } from "vitest";
 
-import { TableFlag } from "../../../src/netlink/constants.js";
+import { TableFlag } from "../../../src/nft/kernel/constants.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import { TableWatch } from "../../../src/table/sync/table-watch.js";
+import { TableWatch } from "../../../src/nft/sync/table-watch.js";
 import { operations, OWN, serviceTable } from "../../conformance/table/build.js";
 
 const OWNED = TableFlag.owner | TableFlag.persist;

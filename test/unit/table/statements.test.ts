@@ -4,10 +4,10 @@
  */
 import { describe, expect, it } from "vitest";
 
-import type { Expr, Family } from "../../../src/netlink/kernel.js";
-import { lowerRule, printRule } from "../../../src/table/rules/statements.js";
+import type { Expr, Family } from "../../../src/nft/kernel/kernel.js";
+import { lowerRule, printRule } from "../../../src/nft/statements/statements.js";
 
-import type { Rule, SetSpec, Statement } from "../../../src/table/rules/rule.js";
+import type { Rule, SetSpec, Statement } from "../../../src/nft/language/rule.js";
 
 const endpoints6: SetSpec = {
   set: "ep",

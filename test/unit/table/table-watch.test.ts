@@ -1,11 +1,11 @@
 /** A watched table while events, reads and transactions overlap or fail. */
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 
-import { KernelError } from "../../../src/netlink/errors.js";
+import { KernelError } from "../../../src/nft/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Monitor, MonitorHandlers, Op } from "../../../src/netlink/kernel.js";
-import { Table } from "../../../src/table/table-exports.js";
-import { TableWatch, type WatchOptions } from "../../../src/table/sync/table-watch.js";
+import type { Monitor, MonitorHandlers, Op } from "../../../src/nft/kernel/kernel.js";
+import { Table } from "../../../src/nft/engine-exports.js";
+import { TableWatch, type WatchOptions } from "../../../src/nft/sync/table-watch.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { indexed, operations, OWN, serviceTable, type ServiceTable } from "../../conformance/table/build.js";
 

@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
 
-import type { ElementBatch } from "../../../src/netlink/kernel.js";
-import { TrackedElements } from "../../../src/table/elements/tracked-elements.js";
-import type { PackedChange } from "../../../src/table/elements/batch-writer.js";
-import type { SetSpec } from "../../../src/table/rules/rule.js";
-import { VerdictRegistry } from "../../../src/table/elements/verdict-registry.js";
+import type { ElementBatch } from "../../../src/nft/kernel/kernel.js";
+import { TrackedElements } from "../../../src/nft/elements/tracked-elements.js";
+import type { PackedChange } from "../../../src/nft/elements/batch-writer.js";
+import type { SetSpec } from "../../../src/nft/language/rule.js";
+import { VerdictRegistry } from "../../../src/nft/elements/verdict-registry.js";
 
 const key = (n: number): Uint8Array => Uint8Array.of(10, n >> 16, (n >> 8) & 255, n & 255);
 const data = (n: number): Uint8Array => Uint8Array.of(n, 0, 0, n);

@@ -2,8 +2,8 @@
 import { expect, it } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import { Table } from "../../../src/table/table-exports.js";
-import type { SetSpec } from "../../../src/table/rules/rule.js";
+import { Table } from "../../../src/nft/engine-exports.js";
+import type { SetSpec } from "../../../src/nft/language/rule.js";
 import { drop, OWN, rule } from "../../conformance/table/build.js";
 import { Dice } from "../../support/dice.ts";
 

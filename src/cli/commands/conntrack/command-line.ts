@@ -1,8 +1,8 @@
 /** The command line of `conntrack` and its subcommands. commands.ts does the work. */
 import { InvalidArgumentError, Option } from "commander";
 import type { CliCommand } from "../../cli-command.js";
-import { WITH_PORTS } from "../../../conntrack/table/protocol-states.js";
-import type { ConntrackFilter, ConntrackTuple } from "../../../conntrack/table/conntrack-table.js";
+import { WITH_PORTS } from "../../../nft/conntrack/protocol-states.js";
+import type { ConntrackFilter, ConntrackTuple } from "../../../nft/conntrack/conntrack-table.js";
 import { familyOf, parseAddress } from "../../../base/ip.js";
 import { LOG_LEVELS } from "../../../base/logger.js";
 import type {

@@ -9,19 +9,19 @@ import {
   type GcFamilyReport,
   type GcReport,
 } from "../../../conntrack/gc/garbage-collector.js";
-import { compileFilter, matchesPatterns } from "../../../conntrack/table/compile-filter.js";
-import { NetlinkConntrack } from "../../../conntrack/table/netlink-conntrack.js";
-import { packEntry } from "../../../conntrack/table/encode.js";
+import { compileFilter, matchesPatterns } from "../../../nft/conntrack/compile-filter.js";
+import { NetlinkConntrack } from "../../../nft/conntrack/netlink-conntrack.js";
+import { packEntry } from "../../../nft/conntrack/encode.js";
 import type {
   ConntrackEntry,
   ConntrackFilter,
   ConntrackTable,
   ConntrackTuple,
-} from "../../../conntrack/table/conntrack-table.js";
+} from "../../../nft/conntrack/conntrack-table.js";
 import { readNumber } from "../../../node/kernel-number.js";
-import { IpProto } from "../../../netlink/constants.js";
-import { KernelError } from "../../../netlink/errors.js";
-import { NftKernel } from "../../../netlink/nft-kernel.js";
+import { IpProto } from "../../../nft/kernel/constants.js";
+import { KernelError } from "../../../nft/kernel/errors.js";
+import { NftKernel } from "../../../nft/kernel/nft-kernel.js";
 import type { IpFamily } from "../../../base/ip.js";
 import { createLogger, type LogLevel } from "../../../base/logger.js";
 import { holdYoungGeneration } from "../../../base/runtime.js";

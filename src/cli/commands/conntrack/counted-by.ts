@@ -1,7 +1,7 @@
 /** Counts entries per client, destination or service. */
 import { type Column, tableLines } from "../../text/text-table.js";
 import { terminalWidth } from "../../text/terminal.js";
-import type { ConntrackEntry } from "../../../conntrack/table/conntrack-table.js";
+import type { ConntrackEntry } from "../../../nft/conntrack/conntrack-table.js";
 import type { EntryNames } from "./service-snapshot.js";
 import type { Format } from "./entry-columns.js";
 

@@ -3,11 +3,7 @@ import { withPort } from "../../../base/ip.js";
 import type { Column } from "../../text/text-table.js";
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import { isTranslated } from "../../../conntrack/reconcile/stale-entries.js";
-import {
-  CONNTRACK_STATUS,
-  type ConntrackEntry,
-  type ConntrackTuple,
-} from "../../../conntrack/table/conntrack-table.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../../../nft/conntrack/conntrack-table.js";
 import { PROTOCOL_NUMBERS, STATUS_NAMES } from "./filter-options.js";
 import type { EntryNames } from "./service-snapshot.js";
 

@@ -1,4 +1,4 @@
-import type { ConntrackEntry } from "../../../conntrack/table/conntrack-table.js";
+import type { ConntrackEntry } from "../../../nft/conntrack/conntrack-table.js";
 import { Table } from "../../text/text-table.js";
 import { entryColumns, type Extra, type Format, jsonOf } from "./entry-columns.js";
 import type { Output } from "./output.js";

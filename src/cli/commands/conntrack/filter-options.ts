@@ -2,9 +2,9 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import type { CliCommand } from "../../cli-command.js";
 import { protocolNumber } from "../../../base/protocols.js";
-import { compileFilter } from "../../../conntrack/table/compile-filter.js";
-import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../../conntrack/table/conntrack-table.js";
-import { KernelError } from "../../../netlink/errors.js";
+import { compileFilter } from "../../../nft/conntrack/compile-filter.js";
+import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../../nft/conntrack/conntrack-table.js";
+import { KernelError } from "../../../nft/kernel/errors.js";
 import type { IpFamily } from "../../../base/ip.js";
 
 /** Protocols that have names in options and output. */

@@ -11,7 +11,7 @@ import {
   ServiceKnowledge,
   type TargetSource,
 } from "../../../conntrack/reconcile/service-knowledge.js";
-import type { ConntrackEntry } from "../../../conntrack/table/conntrack-table.js";
+import type { ConntrackEntry } from "../../../nft/conntrack/conntrack-table.js";
 import type { IpFamily } from "../../../base/ip.js";
 import type { ServiceTarget } from "../../../model/service-port-view.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../../node/node-facts.js";

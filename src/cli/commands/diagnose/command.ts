@@ -4,7 +4,7 @@ import { hostname, networkInterfaces, release } from "node:os";
 import { gzipSync } from "node:zlib";
 import { reasonOf } from "../../../base/unknown.js";
 import type { Diagnosis } from "../../../observe/status-report.js";
-import type { NftKernel } from "../../../netlink/nft-kernel.js";
+import type { NftKernel } from "../../../nft/kernel/nft-kernel.js";
 import { FORWARDING, readSysctl } from "../../../node/packet-settings.js";
 import { kernelStatus } from "../../answers/kernel-answers.js";
 import type { DiagnoseOptions } from "../../options.js";

@@ -1,7 +1,7 @@
 /** Reads the kernel's ruleset for a bug report: our own tables completely, and only the base chains of other programs' tables. */
-import { elementsOf } from "../../../netlink/element-batch.js";
-import { keyText, mappedText } from "../../../table/table-exports.js";
-import type { ElementBatch, Kernel, SetDump, TableInfo } from "../../../netlink/kernel.js";
+import { elementsOf } from "../../../nft/kernel/element-batch.js";
+import { keyText, mappedText } from "../../../nft/engine-exports.js";
+import type { ElementBatch, Kernel, SetDump, TableInfo } from "../../../nft/kernel/kernel.js";
 import { TABLE_NAME } from "../../../ruleset/names.js";
 
 /** Maximum number of elements to write per set. The total number is also written. */

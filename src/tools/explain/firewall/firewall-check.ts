@@ -5,8 +5,8 @@
  */
 import type { FirewallStatus } from "../../../observe/status-report.js";
 import { TimeSlice } from "../../../base/time-slice.js";
-import { TableFlag } from "../../../netlink/constants.js";
-import type { RuleInfo, TableRef } from "../../../netlink/kernel.js";
+import { TableFlag } from "../../../nft/kernel/constants.js";
+import type { RuleInfo, TableRef } from "../../../nft/kernel/kernel.js";
 import { type EndedBy, endText } from "../machine/hooks.js";
 import type { RoutedKernel } from "../world/routing.js";
 import { OWN_TABLES } from "./foreign-chains.js";

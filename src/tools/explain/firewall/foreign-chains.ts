@@ -1,7 +1,7 @@
 /** Other programs' base chains, with what their rules do besides deciding over packets. */
 import { FLOWTABLE_REF } from "../../../flowtable/operations.js";
-import { MetaKey, TableFlag, VERDICT_REGISTER } from "../../../netlink/constants.js";
-import type { BaseChain, Expr, RuleInfo, TableRef } from "../../../netlink/kernel.js";
+import { MetaKey, TableFlag, VERDICT_REGISTER } from "../../../nft/kernel/constants.js";
+import type { BaseChain, Expr, RuleInfo, TableRef } from "../../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../../base/ip.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../../ruleset/names.js";
 import { branchOf } from "../machine/branch.js";

@@ -1,6 +1,6 @@
 /** Judges whether other programs' rules drop a service's packet, or the endpoint's reply to it. */
-import { Hook, Priority } from "../../../netlink/constants.js";
-import type { RuleInfo, TableRef } from "../../../netlink/kernel.js";
+import { Hook, Priority } from "../../../nft/kernel/constants.js";
+import type { RuleInfo, TableRef } from "../../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../../base/ip.js";
 import { type Bits, equals, exactly, hostNumber, masked, wordOf } from "../machine/bits.js";
 import { type Branch, branchOf, changed, distinct, guessAll } from "../machine/branch.js";

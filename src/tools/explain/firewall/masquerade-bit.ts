@@ -1,6 +1,6 @@
 /** Finds rules of other programs that set the masquerade bit of the packet mark. Pure. */
-import { Hook, Priority } from "../../../netlink/constants.js";
-import type { BaseChain } from "../../../netlink/kernel.js";
+import { Hook, Priority } from "../../../nft/kernel/constants.js";
+import type { BaseChain } from "../../../nft/kernel/kernel.js";
 import type { StatusProblem } from "../../../observe/status-report.js";
 import type { ForeignChain } from "./foreign-chains.js";
 

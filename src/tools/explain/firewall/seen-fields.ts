@@ -1,6 +1,6 @@
 /** Finds the parts of a packet that rules read. Packets that are equal in these parts are treated alike. */
-import { CmpOp, CtKey, FibFlag, Hook, PayloadBase, Priority } from "../../../netlink/constants.js";
-import type { Expr, TableRef } from "../../../netlink/kernel.js";
+import { CmpOp, CtKey, FibFlag, Hook, PayloadBase, Priority } from "../../../nft/kernel/constants.js";
+import type { Expr, TableRef } from "../../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../../base/ip.js";
 import { placeOf } from "../machine/packet-state.js";
 import { LINK_PARTS, type LinkPart } from "../machine/packet-values.js";

@@ -1,6 +1,6 @@
 /** Bytes with unknown bits, and operations on them. Pure. */
 import { LITTLE_ENDIAN } from "../../../base/byte-order.js";
-import { CmpOp } from "../../../netlink/constants.js";
+import { CmpOp } from "../../../nft/kernel/constants.js";
 
 /** Undefined if the answer depends on unknown bits. */
 export type Ternary = boolean | undefined;

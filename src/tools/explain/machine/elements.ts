@@ -1,7 +1,7 @@
 /** The elements of one set, looked up as the kernel does. Pure. */
-import { batchLayout, type Element, elementAt, elementsOf } from "../../../netlink/element-batch.js";
-import { CmpOp, SetFlag } from "../../../netlink/constants.js";
-import type { ElementBatch, SetDump } from "../../../netlink/kernel.js";
+import { batchLayout, type Element, elementAt, elementsOf } from "../../../nft/kernel/element-batch.js";
+import { CmpOp, SetFlag } from "../../../nft/kernel/constants.js";
+import type { ElementBatch, SetDump } from "../../../nft/kernel/kernel.js";
 import { all, type Bits, compares, equals, isKnown, isWithin, partOf, type Ternary } from "./bits.js";
 
 /** The value of an element that a lookup found. */

@@ -11,8 +11,8 @@ import {
   RangeOp,
   RejectType,
   VERDICT_REGISTER,
-} from "../../../netlink/constants.js";
-import type { Expr, SetDump } from "../../../netlink/kernel.js";
+} from "../../../nft/kernel/constants.js";
+import type { Expr, SetDump } from "../../../nft/kernel/kernel.js";
 import { type Bits, common, compares, exactly, hostNumber, isKnown, isWithin, masked, not } from "./bits.js";
 import { numberUpTo, partOf, shifted, swapped, type Ternary, textOf, unknownBits, withPart, wordOf } from "./bits.js";
 import { type Found, isGuarded } from "./elements.js";

@@ -1,6 +1,6 @@
 /** The places at which packets meet chains. */
-import { Hook, HOOK_NAMES } from "../../../netlink/constants.js";
-import type { BaseChain, Family, TableRef } from "../../../netlink/kernel.js";
+import { Hook, HOOK_NAMES } from "../../../nft/kernel/constants.js";
+import type { BaseChain, Family, TableRef } from "../../../nft/kernel/kernel.js";
 
 /** Places at which packets meet chains: the hooks of IP, those of a device, and those of a bridge. */
 export const Point = { ...Hook, egress: 6 } as const;

@@ -1,5 +1,5 @@
 /** A packet's way through this node, from its first hook to its last. */
-import { AddressType, Hook } from "../../../netlink/constants.js";
+import { AddressType, Hook } from "../../../nft/kernel/constants.js";
 import { isLoopback } from "../../../node/node-facts.js";
 import { equals, hostNumber, numberIn, partOf } from "./bits.js";
 import { type Branch, changed, guessAll, guessed, merged } from "./branch.js";

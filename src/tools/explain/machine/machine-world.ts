@@ -1,6 +1,6 @@
 /** The facts that rules depend on besides the packet, and the results of a rule. */
 import type { IpFamily } from "../../../base/ip.js";
-import type { RuleInfo, SetDump, TableRef, Verdict } from "../../../netlink/kernel.js";
+import type { RuleInfo, SetDump, TableRef, Verdict } from "../../../nft/kernel/kernel.js";
 import type { KernelLink, KernelRoute, RouteFrom } from "../../../netlink/route-table.js";
 import type { Ternary } from "./bits.js";
 import type { Branch } from "./branch.js";

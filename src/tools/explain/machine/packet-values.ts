@@ -8,8 +8,8 @@ import {
   IpProto,
   MetaKey,
   NfProto,
-} from "../../../netlink/constants.js";
-import type { Expr, Family } from "../../../netlink/kernel.js";
+} from "../../../nft/kernel/constants.js";
+import type { Expr, Family } from "../../../nft/kernel/kernel.js";
 import { type Bits, exactly, hostNumber, unknownBits } from "./bits.js";
 import type { KernelLink } from "../../../netlink/route-table.js";
 import type { Routes, World } from "./machine-world.js";

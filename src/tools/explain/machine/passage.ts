@@ -1,5 +1,5 @@
 /** The hooks that a packet passes, among them those of devices and bridges on its way to and from the hooks of IP. */
-import { Hook } from "../../../netlink/constants.js";
+import { Hook } from "../../../nft/kernel/constants.js";
 import { unknownBits } from "./bits.js";
 import { type Branch, changed, guessAll, merged } from "./branch.js";
 import { bridgePoint, type IsMet, Point, pointName } from "./hooks.js";

@@ -1,5 +1,5 @@
 /** One branch of a packet while one rule runs on it. */
-import type { RuleInfo, TableRef } from "../../../netlink/kernel.js";
+import type { RuleInfo, TableRef } from "../../../nft/kernel/kernel.js";
 import { type Bits, exactly, numberIn, partOf, textOf, type Ternary, unknownBits, withPart, wordOf } from "./bits.js";
 import { type Branch, guessed, withStep } from "./branch.js";
 import { type EndedBy, endText } from "./hooks.js";

@@ -2,7 +2,7 @@
  * Runs everything at a hook in its order: the base chains, and the kernel's own steps between them, which are the
  * connection tracker and NAT.
  */
-import { Hook, Priority } from "../../../netlink/constants.js";
+import { Hook, Priority } from "../../../nft/kernel/constants.js";
 import { type Branch, changed, guessAll, merged } from "./branch.js";
 import { type HookedChain, pointName } from "./hooks.js";
 import type { World } from "./machine-world.js";

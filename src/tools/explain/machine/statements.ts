@@ -1,7 +1,7 @@
 /** Statements that translate, reject or exempt a packet, of nf_tables and of iptables. */
 import { formatAddress } from "../../../base/ip.js";
-import { AddressType, Hook, HOOK_NAMES, NatFlag, NatType, NfProto } from "../../../netlink/constants.js";
-import type { Expr } from "../../../netlink/kernel.js";
+import { AddressType, Hook, HOOK_NAMES, NatFlag, NatType, NfProto } from "../../../nft/kernel/constants.js";
+import type { Expr } from "../../../nft/kernel/kernel.js";
 import { LOOPBACK } from "../packet-spec.js";
 import { all, type Bits, common, equals, exactly, isKnown, not, type Ternary, textOf, unknownBits } from "./bits.js";
 import { bytesOf, placeOf } from "./packet-state.js";

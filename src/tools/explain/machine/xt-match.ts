@@ -1,5 +1,5 @@
 /** Evaluates the common matches of iptables. Others may match or not. Layouts: struct xt_*_info in linux/netfilter. */
-import { AddressType } from "../../../netlink/constants.js";
+import { AddressType } from "../../../nft/kernel/constants.js";
 import { all, any, type Bits, equals, hasBit, isKnown, isWithin, masked, not, partOf, type Ternary } from "./bits.js";
 import type { World } from "./machine-world.js";
 import { type Field, IP_SETS, type PacketState, portBytes, protocolNumberOf } from "./packet-state.js";

@@ -1,6 +1,6 @@
 /** The effects of iptables targets whose layout is known here. With any other, the packet's fate cannot be known. */
 import { LITTLE_ENDIAN } from "../../../base/byte-order.js";
-import { NatFlag } from "../../../netlink/constants.js";
+import { NatFlag } from "../../../nft/kernel/constants.js";
 import { type Bits, exactly, exclusiveOr, masked, unknownBits, withPart } from "./bits.js";
 import { IP_SETS, type PacketState } from "./packet-state.js";
 import type { Done, RuleContext } from "./rule-context.js";

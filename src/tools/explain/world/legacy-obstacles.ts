@@ -1,6 +1,6 @@
 /** Finds rules of the older iptables that decide over packets. Their existence is visible, but not their content. */
 import type { IpFamily } from "../../../base/ip.js";
-import type { LegacyTables } from "../../../netlink/legacy-tables.js";
+import type { LegacyTables } from "../../../nft/kernel/legacy-tables.js";
 import { IPTABLES } from "../../../node/forwarding.js";
 import { chainsWithRules } from "../../../node/legacy-layout.js";
 import { legacyTableNames } from "../../../node/proc-file.js";

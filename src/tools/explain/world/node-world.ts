@@ -1,8 +1,8 @@
 import type { IpFamily } from "../../../base/ip.js";
 import { IpsetTable } from "../../../netlink/ipset-table.js";
-import type { RuleInfo } from "../../../netlink/kernel.js";
+import type { RuleInfo } from "../../../nft/kernel/kernel.js";
 import type { World } from "../machine/machine-world.js";
-import { elementText, ruleText } from "../../../table/table-exports.js";
+import { elementText, ruleText } from "../../../nft/engine-exports.js";
 import { Kept } from "./kept.js";
 import { type RoutedKernel, type Routing } from "./routing.js";
 import { Ruleset } from "./ruleset.js";

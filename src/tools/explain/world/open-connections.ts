@@ -1,7 +1,7 @@
 /** Open connections to a packet's destination, from the kernel's connection tracking table. */
-import { NetlinkConntrack } from "../../../conntrack/table/netlink-conntrack.js";
-import type { ConntrackEntry, ConntrackFilter } from "../../../conntrack/table/conntrack-table.js";
-import { CtStatus, IpProto } from "../../../netlink/constants.js";
+import { NetlinkConntrack } from "../../../nft/conntrack/netlink-conntrack.js";
+import type { ConntrackEntry, ConntrackFilter } from "../../../nft/conntrack/conntrack-table.js";
+import { CtStatus, IpProto } from "../../../nft/kernel/constants.js";
 import type { Addressed } from "../packet-spec.js";
 
 /** The sender's established connections to the destination that have the same endpoint. */

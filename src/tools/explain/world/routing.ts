@@ -1,10 +1,10 @@
 /** Looks up how this node's routes forward a packet, from the facts that are visible from outside. */
 import { familyOf, formatAddress, type IpFamily } from "../../../base/ip.js";
-import { AddressType } from "../../../netlink/constants.js";
-import type { NetlinkExchange } from "../../../netlink/netlink-message.js";
-import type { NetworkInterfaces } from "../../../netlink/network-interfaces.js";
+import { AddressType } from "../../../nft/kernel/constants.js";
+import type { NetlinkExchange } from "../../../nft/kernel/netlink-message.js";
+import type { NetworkInterfaces } from "../../../nft/kernel/network-interfaces.js";
 import { type KernelLink, type KernelRoute, type RouteFrom, RouteTable } from "../../../netlink/route-table.js";
-import type { Kernel } from "../../../netlink/kernel.js";
+import type { Kernel } from "../../../nft/kernel/kernel.js";
 import { IPTABLES } from "../../../node/forwarding.js";
 import { isLoopback } from "../../../node/node-facts.js";
 import { readSysctl } from "../../../node/packet-settings.js";

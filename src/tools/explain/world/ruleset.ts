@@ -1,8 +1,8 @@
 /** The kernel's ruleset, read on demand: every table's base chains, rules and sets. */
 import type { IpFamily } from "../../../base/ip.js";
-import { TableFlag } from "../../../netlink/constants.js";
-import type { Family, Kernel, RuleInfo, SetDump, TableRef } from "../../../netlink/kernel.js";
-import type { ListedSet } from "../../../table/table-exports.js";
+import { TableFlag } from "../../../nft/kernel/constants.js";
+import type { Family, Kernel, RuleInfo, SetDump, TableRef } from "../../../nft/kernel/kernel.js";
+import type { ListedSet } from "../../../nft/engine-exports.js";
 import { Elements } from "../machine/elements.js";
 import { type HookedChain, pointOf } from "../machine/hooks.js";
 import type { Rules } from "../machine/machine-world.js";

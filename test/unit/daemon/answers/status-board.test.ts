@@ -7,7 +7,7 @@ import { ServiceBoard } from "../../../../src/daemon/answers/service-board.js";
 import { StatusBoard, type StatusBoardOptions } from "../../../../src/daemon/answers/status-board.js";
 import type { EventList, ServiceList } from "../../../../src/observe/status-report.js";
 import { statusLines } from "../../../../src/cli/text/status-text.js";
-import type { Clock } from "../../../../src/table/table-exports.js";
+import type { Clock } from "../../../../src/nft/engine-exports.js";
 import { RefusalReadings } from "../../../../src/proxier/refusal-readings.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import { newModel, service, slice } from "../../model/objects.js";

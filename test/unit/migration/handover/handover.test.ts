@@ -15,9 +15,9 @@ import {
   removeHandover,
 } from "../../../../src/migration/handover/handover.js";
 import { HandoverRemoval } from "../../../../src/migration/handover/handover-removal.js";
-import { SetFlag } from "../../../../src/netlink/constants.js";
-import { KernelError } from "../../../../src/netlink/errors.js";
-import type { Op } from "../../../../src/netlink/kernel.js";
+import { SetFlag } from "../../../../src/nft/kernel/constants.js";
+import { KernelError } from "../../../../src/nft/kernel/errors.js";
+import type { Op } from "../../../../src/nft/kernel/kernel.js";
 import { Proxier } from "../../../../src/proxier/proxier.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import { keptIn, SILENT } from "../../../support/log.ts";

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { beforeEach, describe, expect, it } from "vitest";
-import type { LegacyTables } from "../../../../src/netlink/legacy-tables.js";
+import type { LegacyTables } from "../../../../src/nft/kernel/legacy-tables.js";
 import { findForeignLeftovers } from "../../../../src/migration/leftovers/find-foreign.js";
 import { putFile, temporaryDirectory } from "../../../support/temporary-directory.ts";
 

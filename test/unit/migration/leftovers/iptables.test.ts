@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
-import { Hook, Priority } from "../../../../src/netlink/constants.js";
+import { Hook, Priority } from "../../../../src/nft/kernel/constants.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
-import type { BaseChain, Expr, Kernel, Op, TableRef } from "../../../../src/netlink/kernel.js";
+import type { BaseChain, Expr, Kernel, Op, TableRef } from "../../../../src/nft/kernel/kernel.js";
 import { removeIptablesChains } from "../../../../src/migration/leftovers/iptables.js";
 import { isOwnChain } from "../../../../src/migration/leftovers/iptables-names.js";
 import { jump, pack, tableWith, verdict } from "../../../support/operations.ts";

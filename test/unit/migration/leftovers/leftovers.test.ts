@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
-import type { Op } from "../../../../src/netlink/kernel.js";
+import type { Op } from "../../../../src/nft/kernel/kernel.js";
 import {
   type LeftoverOptions,
   LeftoverRemoval,

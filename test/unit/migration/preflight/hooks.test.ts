@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { Hook, Priority } from "../../../../src/netlink/constants.js";
-import type { BaseChain, Expr, RuleInfo } from "../../../../src/netlink/kernel.js";
+import { Hook, Priority } from "../../../../src/nft/kernel/constants.js";
+import type { BaseChain, Expr, RuleInfo } from "../../../../src/nft/kernel/kernel.js";
 import { checkHooks, type HookFacts, isProxysRule } from "../../../../src/migration/preflight/hooks.js";
 import { type ForeignChain, readForeignChains } from "../../../../src/tools/explain/firewall/foreign-chains.js";
 import { packetsOfAny } from "../../../../src/tools/explain/firewall/service-packets.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { KernelError } from "../../../../src/netlink/errors.js";
-import type { CommitOptions, CommitResult, Kernel, Op } from "../../../../src/netlink/kernel.js";
+import { KernelError } from "../../../../src/nft/kernel/errors.js";
+import type { CommitOptions, CommitResult, Kernel, Op } from "../../../../src/nft/kernel/kernel.js";
 import { checkTrial, tryRules, type TrialResult } from "../../../../src/migration/preflight/trial.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import { EndpointList } from "../../../../src/objects/endpoint-list.js";

@@ -16,8 +16,8 @@ import {
   MetaKey,
   PayloadBase,
   SetFlag,
-} from "../../../../src/netlink/constants.js";
-import type { Expr, Kernel, Verdict } from "../../../../src/netlink/kernel.js";
+} from "../../../../src/nft/kernel/constants.js";
+import type { Expr, Kernel, Verdict } from "../../../../src/nft/kernel/kernel.js";
 import { formatAddress, type IpFamily, packAddress } from "../../../../src/base/ip.js";
 import type { Protocol } from "../../../../src/base/protocols.js";
 import { readTables, type SetView, type TableView } from "./tables.js";

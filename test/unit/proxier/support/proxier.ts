@@ -1,8 +1,8 @@
 import type { V1Service } from "@kubernetes/client-node";
 import { defaultConfig } from "../../../../src/config/load.js";
-import type { Kernel } from "../../../../src/netlink/kernel.js";
+import type { Kernel } from "../../../../src/nft/kernel/kernel.js";
 import { Proxier, type ProxierOptions } from "../../../../src/proxier/proxier.js";
-import type { ApplyResult } from "../../../../src/table/rules/rule.js";
+import type { ApplyResult } from "../../../../src/nft/sync/apply-result.js";
 import { makeService, makeSlice } from "../../../bench/cluster.js";
 import { FakeInterfaces, interfaceAddress } from "../../../fakes/fake-interfaces.ts";
 import { putObjects } from "../../../support/decoded.ts";

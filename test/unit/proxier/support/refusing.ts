@@ -1,7 +1,7 @@
 /** A kernel in memory that rejects everything about certain services on request. */
-import { KernelError, type Fault } from "../../../../src/netlink/errors.js";
+import { KernelError, type Fault } from "../../../../src/nft/kernel/errors.js";
 import type { FakeKernel } from "../../../fakes/fake-kernel.ts";
-import type { ElementBatch, Op } from "../../../../src/netlink/kernel.js";
+import type { ElementBatch, Op } from "../../../../src/nft/kernel/kernel.js";
 
 /** How precise the error is. */
 export type Telling =

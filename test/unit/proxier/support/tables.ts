@@ -1,6 +1,6 @@
 /** A kernel's tables in a form that does not depend on their history. */
-import { SetFlag } from "../../../../src/netlink/constants.js";
-import type { ChainInfo, Expr, Kernel, RuleInfo, SetDump, Verdict } from "../../../../src/netlink/kernel.js";
+import { SetFlag } from "../../../../src/nft/kernel/constants.js";
+import type { ChainInfo, Expr, Kernel, RuleInfo, SetDump, Verdict } from "../../../../src/nft/kernel/kernel.js";
 import { LOCAL_INDEX_BASE } from "../../../../src/ruleset/names.js";
 import { snapshot } from "../../../support/snapshot.ts";
 

@@ -1,6 +1,6 @@
 /** Random failures: rejections, lost replies and events, broken dumps, and other processes' changes to the tables. */
 import type { FakeKernel } from "../../../fakes/fake-kernel.ts";
-import type { Op, OpKind, TableRef } from "../../../../src/netlink/kernel.js";
+import type { Op, OpKind, TableRef } from "../../../../src/nft/kernel/kernel.js";
 import type { Dice } from "../../../support/dice.ts";
 
 const KINDS: readonly OpKind[] = ["chain", "rule", "set", "elements"];

@@ -1,8 +1,8 @@
 /** The conntrack entries that `explain` counts. */
 import { expect, it } from "vitest";
 
-import { matchesPatterns, compileFilter } from "../../../../src/conntrack/table/compile-filter.js";
-import { packEntry } from "../../../../src/conntrack/table/encode.js";
+import { matchesPatterns, compileFilter } from "../../../../src/nft/conntrack/compile-filter.js";
+import { packEntry } from "../../../../src/nft/conntrack/encode.js";
 import { filterOf } from "../../../../src/tools/explain/world/open-connections.js";
 import type { Addressed } from "../../../../src/tools/explain/packet-spec.js";
 

@@ -2,8 +2,8 @@
 import { expect, test } from "vitest";
 import { checkFirewalls } from "../../../../src/tools/explain/firewall/firewall-check.js";
 import type { ServicePacket } from "../../../../src/tools/explain/firewall/service-packets.js";
-import { CmpOp, Hook, PayloadBase } from "../../../../src/netlink/constants.js";
-import type { Expr } from "../../../../src/netlink/kernel.js";
+import { CmpOp, Hook, PayloadBase } from "../../../../src/nft/kernel/constants.js";
+import type { Expr } from "../../../../src/nft/kernel/kernel.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import { countTurns } from "../../../support/counted-turns.ts";
 import { tableWith } from "../../../support/operations.ts";

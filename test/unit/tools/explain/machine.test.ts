@@ -15,8 +15,8 @@ import {
   RangeOp,
   RejectType,
   SetFlag,
-} from "../../../../src/netlink/constants.js";
-import type { BaseChain, ElementBatch, Expr, RuleInfo, SetInfo } from "../../../../src/netlink/kernel.js";
+} from "../../../../src/nft/kernel/constants.js";
+import type { BaseChain, ElementBatch, Expr, RuleInfo, SetInfo } from "../../../../src/nft/kernel/kernel.js";
 import { hostNumber } from "../../../../src/tools/explain/machine/bits.js";
 import { branchOf } from "../../../../src/tools/explain/machine/branch.js";
 import { Elements } from "../../../../src/tools/explain/machine/elements.js";

@@ -6,8 +6,8 @@ import { settingProblems } from "../../../../src/tools/explain/firewall/masquera
 import { worldOf } from "../../../../src/tools/explain/world/node-world.js";
 import { Routing } from "../../../../src/tools/explain/world/routing.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
-import { CmpOp, Hook, MetaKey } from "../../../../src/netlink/constants.js";
-import type { Expr } from "../../../../src/netlink/kernel.js";
+import { CmpOp, Hook, MetaKey } from "../../../../src/nft/kernel/constants.js";
+import type { Expr } from "../../../../src/nft/kernel/kernel.js";
 import { packNumber } from "../../../../src/ruleset/key-packer.js";
 
 const REG = 8;

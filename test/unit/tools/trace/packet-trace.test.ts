@@ -1,10 +1,10 @@
 /** A trace's beginning and end, and its handling of faults that the kernel does not produce on demand. */
 import { beforeEach, expect, test } from "vitest";
-import { CONNTRACK_STATUS, type ConntrackEntry } from "../../../../src/conntrack/table/conntrack-table.ts";
+import { CONNTRACK_STATUS, type ConntrackEntry } from "../../../../src/nft/conntrack/conntrack-table.ts";
 import { bytesOf, portBytes } from "../../../../src/tools/explain/machine/packet-state.ts";
-import { NfProto, TraceType } from "../../../../src/netlink/constants.ts";
-import { KernelError } from "../../../../src/netlink/errors.ts";
-import type { Expr, Op, RuleInfo, TraceEvent, TraceHandlers } from "../../../../src/netlink/kernel.ts";
+import { NfProto, TraceType } from "../../../../src/nft/kernel/constants.ts";
+import { KernelError } from "../../../../src/nft/kernel/errors.ts";
+import type { Expr, Op, RuleInfo, TraceEvent, TraceHandlers } from "../../../../src/nft/kernel/kernel.ts";
 import { TraceChain, traceTable } from "../../../../src/tools/trace/trace-filter.ts";
 import { NoOwnedTables, PacketTrace, type TraceKernel } from "../../../../src/tools/trace/packet-trace.ts";
 import type { TracedPacket } from "../../../../src/tools/trace/traced-packet.ts";

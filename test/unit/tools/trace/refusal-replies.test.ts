@@ -1,8 +1,8 @@
 /** Finds the packet that a rejection answers. */
 import { expect, test } from "vitest";
 import { bytesOf, portBytes } from "../../../../src/tools/explain/machine/packet-state.ts";
-import { NfProto, TraceType } from "../../../../src/netlink/constants.ts";
-import type { TraceEvent } from "../../../../src/netlink/kernel.ts";
+import { NfProto, TraceType } from "../../../../src/nft/kernel/constants.ts";
+import type { TraceEvent } from "../../../../src/nft/kernel/kernel.ts";
 import { TraceChain, traceTable } from "../../../../src/tools/trace/trace-filter.ts";
 import type { TraceHeaders } from "../../../../src/tools/trace/trace-headers.ts";
 import { RefusalReplies } from "../../../../src/tools/trace/refusal-replies.ts";

@@ -2,8 +2,8 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { parseAddress } from "../../../../src/base/ip.ts";
 import { bytesOf, portBytes } from "../../../../src/tools/explain/machine/packet-state.ts";
-import { NfProto, TraceType } from "../../../../src/netlink/constants.ts";
-import type { TraceEvent } from "../../../../src/netlink/kernel.ts";
+import { NfProto, TraceType } from "../../../../src/nft/kernel/constants.ts";
+import type { TraceEvent } from "../../../../src/nft/kernel/kernel.ts";
 import { TraceChain, traceTable } from "../../../../src/tools/trace/trace-filter.ts";
 import { type FoldedPacket, QUIET_MS, TraceFold } from "../../../../src/tools/trace/trace-fold.ts";
 

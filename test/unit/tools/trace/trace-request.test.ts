@@ -1,7 +1,7 @@
 /** Arguments of `trace` as a filter, and the filter as a table. */
 import { describe, expect, test } from "vitest";
 import type { ServicePortStatus } from "../../../../src/observe/status-report.ts";
-import { TableFlag } from "../../../../src/netlink/constants.ts";
+import { TableFlag } from "../../../../src/nft/kernel/constants.ts";
 import { TraceChain, traceOps, traceTable } from "../../../../src/tools/trace/trace-filter.ts";
 import { broadness, filterOf, RequestError, requestOf } from "../../../../src/tools/trace/trace-request.ts";
 import { PORT_STATUS } from "../../observe/port-status.ts";

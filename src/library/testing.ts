@@ -1,6 +1,0 @@
-/**
- * `nft-proxier/testing`: a kernel in memory, for the tests of programs that use `nft-proxier/table`.
- *
- * @module
- */
-export { FakeKernel, type FakeKernelOptions, type InjectedFault } from "../testing/fake-kernel.js";

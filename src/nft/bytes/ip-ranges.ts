@@ -1,0 +1,85 @@
+/** Addresses and networks as numeric ranges: parsing, merging, printing. */
+import { addressBytes as bytesOf, formatAddress } from "../../base/ip.js";
+
+/** An inclusive range of addresses (or ports). */
+export interface Range {
+  readonly from: bigint;
+  readonly to: bigint;
+}
+
+interface Network extends Range {
+  readonly version: 4 | 6;
+}
+
+/** Bytes of an address, 4 or 16. Throws RangeError unless `text` is one address in canonical dotted or colon form. */
+export function addressBytes(text: string): Uint8Array {
+  const bytes = bytesOf(text);
+  if (bytes === undefined) throw new RangeError(`not an IP address: ${JSON.stringify(text)}`);
+  return bytes;
+}
+
+/** Parses `ADDRESS` or `ADDRESS/PREFIX`. Bits after the prefix are ignored. */
+export function parseNetwork(text: string): Network {
+  const slash = text.indexOf("/");
+  const bytes = addressBytes(slash < 0 ? text : text.slice(0, slash));
+  const bits = bytes.length * 8;
+  const prefix = slash < 0 ? String(bits) : text.slice(slash + 1);
+  if (!/^\d{1,3}$/.test(prefix) || Number(prefix) > bits)
+    throw new RangeError(`not a network: ${JSON.stringify(text)}`);
+  const host = (1n << BigInt(bits - Number(prefix))) - 1n;
+  const from = bytesToNumber(bytes) & ~host;
+  return { version: bytes.length === 4 ? 4 : 6, from, to: from | host };
+}
+
+/** Parses the output of `rangeText`: like `parseNetwork`, and also `FROM-TO`. */
+export function parseRange(text: string): Network {
+  const dash = text.indexOf("-");
+  if (dash < 0) return parseNetwork(text);
+  const [from, to] = [text.slice(0, dash), text.slice(dash + 1)].map(addressBytes);
+  const range = { from: bytesToNumber(from), to: bytesToNumber(to) };
+  if (from.length !== to.length || range.to < range.from) throw new RangeError(`not a range: ${JSON.stringify(text)}`);
+  return { version: from.length === 4 ? 4 : 6, ...range };
+}
+
+/** Sorts the ranges, and joins those that overlap or touch. */
+export function mergeRanges(ranges: readonly Range[]): Range[] {
+  const sorted = ranges.toSorted((a, b) => (a.from < b.from ? -1 : a.from > b.from ? 1 : 0));
+  const merged: { from: bigint; to: bigint }[] = [];
+  for (const { from, to } of sorted) {
+    const last = merged.at(-1);
+    if (last !== undefined && from <= last.to + 1n) last.to = to > last.to ? to : last.to;
+    else merged.push({ from, to });
+  }
+  return merged;
+}
+
+/** Returns the length of the prefix that equals this range, or undefined if there is none. */
+export function prefixLength(range: Range, bits: number): number | undefined {
+  const span = range.to - range.from + 1n;
+  if ((span & (span - 1n)) !== 0n || range.from % span !== 0n) return undefined;
+  return bits - (span.toString(2).length - 1);
+}
+
+export function bytesToNumber(bytes: Uint8Array): bigint {
+  let value = 0n;
+  for (const byte of bytes) value = (value << 8n) | BigInt(byte);
+  return value;
+}
+
+/** Converts to network byte order. */
+export function numberToBytes(value: bigint, length: number): Uint8Array {
+  const bytes = new Uint8Array(length);
+  for (let i = length - 1, rest = value; i >= 0; i--, rest >>= 8n) bytes[i] = Number(rest & 0xffn);
+  return bytes;
+}
+
+/** Address in nft's notation. */
+export const addressText = formatAddress;
+
+/** Returns `a.b.c.d/n`, a single address, or `from-to`. */
+export function rangeText(range: Range, length: number): string {
+  const from = addressText(numberToBytes(range.from, length));
+  if (range.from === range.to) return from;
+  const prefix = prefixLength(range, length * 8);
+  return prefix === undefined ? `${from}-${addressText(numberToBytes(range.to, length))}` : `${from}/${prefix}`;
+}

@@ -1,0 +1,37 @@
+/**
+ * `nft-proxier/engine`: the declarative Table as the proxier itself uses it. The only public module of this directory, and the only one that other rooms
+ * import (test/unit/source-layout.test.ts).
+ */
+export { DeclaredTable, type TableDeclarations } from "./sync/declared-table.js";
+export { probeRuleFeatures, type RuleFeatures } from "./sync/quirks.js";
+export {
+  type HookName,
+  hooksOf,
+  neverMatches,
+  prioritiesOf,
+  type PriorityName,
+} from "./language/hooks-and-priorities.js";
+export type { ListedElements } from "./elements/tracked-elements.js";
+export type { Target } from "./elements/verdict-registry.js";
+export { bytesOf, expectedValue, protocolOf, readValue, writeValue } from "./language/fields/field-types.js";
+export { type ListedRule, listRules } from "./printing/list-rules.js";
+export { ruleText } from "./printing/rule-text.js";
+export { elementText, keyText, type ListedSet, mappedText } from "./printing/set-text.js";
+export { lowerRule, printRule } from "./statements/statements.js";
+export { commentData, isInterfaceName } from "./bytes/names-and-comments.js";
+export { objectKey, OBJECTS } from "./language/object-kinds.js";
+export * from "./language/rule.js";
+export type * from "./sync/apply-result.js";
+export * as vocabulary from "./language/vocabulary.js";
+export { TABLE_DELETED } from "./sync/describe-changes.js";
+export type { TablePlan } from "./sync/plan-text.js";
+export { describeRefusal, joinResults, TableError, type TableErrorCode } from "./sync/results.js";
+export {
+  TableWatch,
+  type ForeignChange,
+  type WatchedTable,
+  type WatchHandlers,
+  type WatchOptions,
+} from "./sync/table-watch.js";
+export { Table } from "./sync/engine-table.js";
+export { protocolNumber } from "../base/protocols.js";

@@ -1,0 +1,234 @@
+/** Sets and maps that packets fill: the kernel has their only copy, so each call asks it. */
+import { LITTLE_ENDIAN } from "../../base/byte-order.js";
+import { batchLayout } from "../kernel/element-batch.js";
+import { isErrno } from "../kernel/errors.js";
+import type { ElementBatch } from "../kernel/kernel.js";
+import { commentsIn } from "../elements/comments.js";
+import { catchAllIn, withCatchAll } from "../language/intervals.js";
+import { commentData } from "../bytes/names-and-comments.js";
+import type { FieldType } from "../language/rule.js";
+import { TableError } from "../sync/results.js";
+import { FieldCodec, type FieldsValue } from "./field-codec.js";
+import {
+  checkedOptions,
+  checkFate,
+  type KeyIn,
+  type ElementOptions,
+  type MapEntry,
+  type SetEntry,
+  type SetFate,
+  type SetSpec,
+} from "./set-spec.js";
+
+/** The kernel's side of a set that packets fill. */
+export interface FilledSet {
+  readonly spec: SetSpec;
+  readonly fate: SetFate;
+  /** Returns undefined if the kernel has no such set with keys and data of these lengths. */
+  dump(keyLen: number, dataLen: number): Promise<ElementBatch | undefined>;
+  /** Changes elements in one transaction, which waits for calls of `apply()`. */
+  commit(changes: readonly ElementChange[]): Promise<void>;
+}
+
+/** A change of elements of one set. `flush` removes all. */
+export type ElementChange =
+  | { readonly op: "add" | "create" | "delete"; readonly elements: ElementBatch; readonly carry?: Uint32Array }
+  | { readonly op: "flush" };
+
+/** The common part of dynamic sets and maps. Rejects with TableError, or FieldError. */
+abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<Key>> {
+  readonly #set: FilledSet;
+  readonly #keys: FieldCodec;
+
+  /** @internal */
+  constructor(set: FilledSet) {
+    this.#set = set;
+    this.#keys = new FieldCodec(`set ${set.spec.set}, key`, set.spec.key);
+  }
+
+  /** Reads all elements except "*" from the kernel, in no particular order. Empty before the first `apply()`. */
+  async entries(): Promise<Entry[]> {
+    const batch = await this.#dump();
+    if (batch === undefined) return [];
+    const comments = commentsIn(batch);
+    const catchAll = catchAllIn(batch);
+    return Array.from({ length: batch.count }, (_, record) => record)
+      .filter((record) => record !== catchAll)
+      .map((record) => this.#entry(batch, record, catchAll, comments));
+  }
+
+  /** Reads all keys except "*" from the kernel, in no particular order. */
+  async keys(): Promise<FieldsValue<Key>[]> {
+    return (await this.entries()).map(({ key }) => key);
+  }
+
+  /** Reads one element from the kernel: undefined if there is none. Reads the whole set. */
+  async get(key: KeyIn<FieldsValue<Key>>): Promise<Entry | undefined> {
+    const wanted = this.#keyOnly(key);
+    const batch = await this.#dump();
+    if (batch === undefined) return undefined;
+    const catchAll = catchAllIn(batch);
+    const records = Array.from({ length: batch.count }, (_, record) => record);
+    const same = (record: number): boolean => Buffer.compare(keyAt(batch, record), keyAt(wanted, 0)) === 0;
+    const found = key === "*" ? catchAll : records.findIndex((record) => record !== catchAll && same(record));
+    return found < 0 ? undefined : this.#entry(batch, found, catchAll);
+  }
+
+  /** Whether the kernel has the element. Reads the whole set. */
+  async has(key: KeyIn<FieldsValue<Key>>): Promise<boolean> {
+    return (await this.get(key)) !== undefined;
+  }
+
+  /** Removes the element now, in a transaction of its own. Resolves to false if the kernel has no such element. */
+  async delete(key: KeyIn<FieldsValue<Key>>): Promise<boolean> {
+    return this.#unless("ENOENT", [{ op: "delete", elements: this.#keyOnly(key) }]);
+  }
+
+  #keyOnly(key: unknown): ElementBatch {
+    const bytes = key === "*" ? new Uint8Array(this.#keys.length) : this.#keys.pack(key).slice();
+    const batch = { count: 1, keyLen: bytes.length, dataLen: 0, bytes };
+    return key === "*" ? withCatchAll(batch, 0) : batch;
+  }
+
+  /** Removes all elements now, in a transaction of its own. */
+  async clear(): Promise<void> {
+    await this.#unless("ENOENT", [{ op: "flush" }]);
+  }
+
+  /** @internal */
+  protected async write(key: unknown, data: Uint8Array, options: ElementOptions | undefined): Promise<boolean> {
+    const { spec } = this.#living();
+    const { timeoutMs, comment } = checkedOptions(spec, options);
+    const columns = {
+      ...(spec.timeoutMs !== undefined && { timeouts: true }),
+      ...(spec.counters !== undefined && { counters: true }),
+    };
+    const removal = this.#keyOnly(key);
+    const shape = { keyLen: removal.keyLen, dataLen: data.length, ...columns };
+    const layout = batchLayout(shape);
+    const record = new Uint8Array(layout.stride);
+    record.set(removal.bytes.subarray(0, shape.keyLen));
+    record.set(data, shape.keyLen);
+    if (layout.timeout >= 0)
+      new DataView(record.buffer).setBigUint64(layout.timeout, BigInt(timeoutMs ?? 0), LITTLE_ENDIAN);
+    const extras = comment === undefined ? {} : { extras: [{ record: 0, userdata: commentData(comment)! }] };
+    const added = { count: 1, ...shape, ...extras, bytes: record };
+    const elements = key === "*" ? withCatchAll(added, 0) : added;
+    const carry = columns.counters === true ? { carry: Uint32Array.of(0) } : {};
+    // The kernel does not change an element that exists.
+    const replaces = timeoutMs !== undefined || comment !== undefined || data.length > 0;
+    const replacement = [
+      { op: "delete", elements: removal },
+      { op: "add", elements, ...carry },
+    ] as const;
+    if (replaces && (await this.#unless("ENOENT", replacement))) return true;
+    try {
+      return await this.#unless("EEXIST", [{ op: "create", elements }]);
+    } catch (error) {
+      if (!(error instanceof TableError) || !isErrno(error.cause, "ENOENT")) throw error;
+      throw new TableError("not-found", `set ${spec.set} is not in the kernel. Call apply() first`, [], {
+        cause: error,
+      });
+    }
+  }
+
+  /** @internal */
+  protected abstract entryOf(entry: SetEntry<Key>, data: Uint8Array): Entry;
+
+  #living(): FilledSet {
+    checkFate(this.#set.spec.set, this.#set.fate);
+    return this.#set;
+  }
+
+  async #dump(): Promise<ElementBatch | undefined> {
+    return this.#living().dump(this.#keys.length, this.dataLen);
+  }
+
+  /** @internal */
+  protected abstract readonly dataLen: number;
+
+  #entry(batch: ElementBatch, record: number, catchAll: number, comments = commentsIn(batch)): Entry {
+    const { stride, data, timeout, expiration, counter } = batchLayout(batch);
+    const at = record * stride;
+    const view = new DataView(batch.bytes.buffer, batch.bytes.byteOffset + at, stride);
+    const number = (column: number): number => (column < 0 ? 0 : Number(view.getBigUint64(column, LITTLE_ENDIAN)));
+    const leftMs = number(expiration);
+    const comment = comments.get(record);
+    const entry: SetEntry<Key> = {
+      key: (record === catchAll ? "*" : this.#keys.unpack(keyAt(batch, record))) as FieldsValue<Key>,
+      ...(leftMs > 0 && { timeoutMs: number(timeout) || (this.#set.spec.timeoutMs ?? 0), leftMs }),
+      ...(counter >= 0 && { counted: { packets: number(counter), bytes: number(counter + 8) } }),
+      ...(comment !== undefined && { comment }),
+    };
+    return this.entryOf(entry, batch.bytes.subarray(at + data, at + data + batch.dataLen));
+  }
+
+  /** Returns false if the kernel refused the changes for this reason. */
+  async #unless(errno: "ENOENT" | "EEXIST", changes: readonly ElementChange[]): Promise<boolean> {
+    try {
+      await this.#living().commit(changes);
+      return true;
+    } catch (error) {
+      if (error instanceof TableError && isErrno(error.cause, errno)) return false;
+      throw error;
+    }
+  }
+}
+
+function keyAt(batch: ElementBatch, record: number): Uint8Array {
+  const at = record * batchLayout(batch).stride;
+  return batch.bytes.subarray(at, at + batch.keyLen);
+}
+
+/**
+ * A set that packets fill through rules (`update`, `connections-over`, `rate-over`). Its elements are not part of the desired state: every call reads or
+ * changes the kernel's set at once.
+ */
+export class DynamicSet<Key extends readonly FieldType[] = readonly FieldType[]> extends Filled<Key, SetEntry<Key>> {
+  /** @internal */
+  protected override readonly dataLen = 0;
+
+  /**
+   * Adds the element now, in a transaction of its own. Resolves to false if it exists: then nothing changes. With `timeoutMs`, its time starts again,
+   * and its counts stay.
+   */
+  async put(key: KeyIn<FieldsValue<Key>>, options?: ElementOptions): Promise<boolean> {
+    return this.write(key, new Uint8Array(0), options);
+  }
+
+  /** @internal */
+  protected override entryOf(entry: SetEntry<Key>): SetEntry<Key> {
+    return entry;
+  }
+}
+
+/** A map that packets fill through rules (`update` with `data`). Like `DynamicSet`, with data. */
+export class DynamicMap<
+  Key extends readonly FieldType[] = readonly FieldType[],
+  Data extends readonly FieldType[] = readonly FieldType[],
+> extends Filled<Key, MapEntry<Key, FieldsValue<Data>>> {
+  readonly #data: FieldCodec;
+  /** @internal */
+  protected override readonly dataLen: number;
+
+  /** @internal */
+  constructor(set: FilledSet) {
+    super(set);
+    this.#data = new FieldCodec(`map ${set.spec.set}, data`, set.spec.data as readonly FieldType[]);
+    this.dataLen = this.#data.length;
+  }
+
+  /** Maps the key to this value now, in a transaction of its own. The element's time starts again. Its counts stay. */
+  async put(
+    key: KeyIn<FieldsValue<Key>>,
+    data: FieldsValue<Data> | Uint8Array,
+    options?: ElementOptions,
+  ): Promise<boolean> {
+    return this.write(key, this.#data.pack(data).slice(), options);
+  }
+
+  /** @internal */
+  protected override entryOf(entry: SetEntry<Key>, data: Uint8Array): MapEntry<Key, FieldsValue<Data>> {
+    return { ...entry, data: this.#data.unpack(data) as FieldsValue<Data> };
+  }
+}

@@ -1,0 +1,130 @@
+/** Converts keys of interval sets between readable ranges ("192.0.2.0/24", [1000, 2000], "eth*") and the bytes of rows (nft/language/intervals.ts). Pure. */
+import { LITTLE_ENDIAN } from "../../base/byte-order.js";
+import { counted } from "../../base/counted.js";
+import { parseRange, rangeText } from "../bytes/ip-ranges.js";
+import { bytesOf, expectedValue } from "../language/fields/field-types.js";
+import type { FieldType, FieldValues } from "../language/rule.js";
+import { isInterfaceName } from "../bytes/names-and-comments.js";
+import { isSwapped, rangeKey, rangeOfKey } from "../language/intervals.js";
+import { FieldCodec, FieldError, widthOf } from "./field-codec.js";
+
+/**
+ * A value, or all values between two, both included. Addresses are text: "192.0.2.1", "192.0.2.0/24" or "192.0.2.1-192.0.2.9". An interface is its name, or
+ * the beginning of names: "eth*". A range of other values is [from, to].
+ */
+export type FieldRange<Type extends FieldType> = Type extends "ipv4_addr" | "ipv6_addr" | "ifname"
+  ? string
+  : FieldValues[Type] | readonly [from: FieldValues[Type], to: FieldValues[Type]];
+
+/** A key of an interval set: one range for a single field, a tuple for a concatenation: `["192.0.2.0/24", [80, 90]]`. */
+export type FieldsRange<Fields extends readonly FieldType[]> = Fields extends readonly [infer Only extends FieldType]
+  ? FieldRange<Only>
+  : { readonly [Index in keyof Fields]: FieldRange<Fields[Index]> };
+
+export class RangeCodec {
+  readonly #where: string;
+  readonly #fields: readonly FieldType[];
+  readonly #codecs: readonly FieldCodec[];
+  /** Bytes of one end. */
+  readonly #length: number;
+
+  constructor(where: string, fields: readonly FieldType[]) {
+    this.#where = where;
+    this.#fields = fields;
+    this.#codecs = fields.map((field) => new FieldCodec(where, [field]));
+    this.#length =
+      fields.length === 1 ? this.#codecs[0].length : fields.reduce((sum, field) => sum + widthOf(field), 0);
+  }
+
+  /** Returns the bytes of a range: the first value, then the last one. Bytes are returned unchanged. Throws FieldError. */
+  pack(value: unknown): Uint8Array {
+    const fields = this.#fields;
+    const length = this.#length;
+    if (value instanceof Uint8Array) {
+      if (value.length === length * 2) return value;
+      throw new FieldError(this.#where, counted(length * 2, "byte"), value);
+    }
+    const ranges: readonly unknown[] = fields.length === 1 ? [value] : Array.isArray(value) ? value : [];
+    if (ranges.length !== fields.length)
+      throw new FieldError(this.#where, `[${fields.join(", ")}], or ${counted(length * 2, "byte")}`, value);
+    const bytes = new Uint8Array(length * 2);
+    let at = 0;
+    for (const [index, field] of fields.entries()) {
+      const ends = this.#ends(index, ranges[index]);
+      bytes.set(ends.subarray(0, ends.length / 2), at);
+      bytes.set(ends.subarray(ends.length / 2), length + at);
+      at += widthOf(field);
+    }
+    return bytes;
+  }
+
+  /** Returns the range of packed bytes: a tuple, or the range itself if there is a single field. */
+  unpack(bytes: Uint8Array): unknown {
+    let at = 0;
+    const ranges = this.#fields.map((field, index) => {
+      const [from, to] = [at, this.#length + at].map((start) => bytes.slice(start, start + bytesOf(field)));
+      at += widthOf(field);
+      return this.#range(index, from, to);
+    });
+    return ranges.length === 1 ? ranges[0] : ranges;
+  }
+
+  /** Returns the first and the last value of a field, in network byte order. */
+  #ends(index: number, value: unknown): Uint8Array {
+    const field = this.#fields[index];
+    const bytes = bytesOf(field);
+    const isRange = Array.isArray(value) && value.length === 2;
+    try {
+      if (field === "ifname") return nameRange(value, bytes);
+      if (isAddress(field)) return addressRange(value, bytes);
+      const [from, to] = (isRange ? value : [value, value]).map((end) => {
+        const packed = this.#codecs[index].pack(end).slice();
+        return isSwapped(field) && LITTLE_ENDIAN ? packed.toReversed() : packed;
+      });
+      if (Buffer.compare(from, to) <= 0) return Buffer.concat([from, to]);
+    } catch (error) {
+      // Only this field's error tells the form of a range.
+      if (!(error instanceof FieldError) && !(error instanceof RangeError)) throw error;
+    }
+    const where = this.#fields.length === 1 ? this.#where : `${this.#where}[${index}]`;
+    throw new FieldError(`${where} (${field})`, expectedRange(field), value);
+  }
+
+  #range(index: number, from: Uint8Array, to: Uint8Array): unknown {
+    const field = this.#fields[index];
+    if (isAddress(field)) return rangeText(rangeOfKey(Buffer.concat([from, to])), from.length);
+    const reverse = isSwapped(field) && LITTLE_ENDIAN;
+    const [first, last] = [from, to].map((end) => this.#codecs[index].unpack(reverse ? end.toReversed() : end));
+    if (first === last) return first;
+    return field === "ifname" ? `${String(first)}*` : [first, last];
+  }
+}
+
+function isAddress(field: FieldType): boolean {
+  return field === "ipv4_addr" || field === "ipv6_addr";
+}
+
+function addressRange(value: unknown, length: number): Uint8Array {
+  if (typeof value !== "string") throw new RangeError("not a text");
+  const { version, ...range } = parseRange(value);
+  if (version !== (length === 4 ? 4 : 6)) throw new RangeError("of the other IP family");
+  return rangeKey(range, length);
+}
+
+function nameRange(value: unknown, length: number): Uint8Array {
+  const isPrefix = typeof value === "string" && value.endsWith("*");
+  const name = isPrefix ? value.slice(0, -1) : value;
+  if (typeof name !== "string" || !isInterfaceName(name)) throw new RangeError("not a name");
+  const bytes = new Uint8Array(length * 2);
+  bytes.fill(isPrefix ? 0xff : 0, length);
+  for (const at of [0, length]) bytes.set(Buffer.from(name), at);
+  return bytes;
+}
+
+function expectedRange(field: FieldType): string {
+  if (field === "ifname") return 'the name of an interface, or the beginning of names ("eth*")';
+  if (!isAddress(field)) return `${expectedValue(field)}, or [from, to]`;
+  const [network, range] =
+    field === "ipv4_addr" ? ["192.0.2.0/24", "192.0.2.1-192.0.2.9"] : ["2001:db8::/32", "2001:db8::1-2001:db8::9"];
+  return `${expectedValue(field)}, a network ("${network}") or a range ("${range}")`;
+}

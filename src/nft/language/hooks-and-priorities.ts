@@ -1,0 +1,90 @@
+/** The differences between families of tables: hooks, priorities, and statements that never match. */
+import { ArpHook, BridgePriority, Hook, NetdevHook, Priority } from "../kernel/constants.js";
+import type { BaseChain, Family } from "../kernel/kernel.js";
+import type { Statement } from "./rule.js";
+
+const { ingress: _, ...OTHER_HOOKS } = Hook;
+
+export type HookName = keyof typeof Hook | keyof typeof NetdevHook;
+export type PriorityName = keyof typeof Priority | keyof typeof BridgePriority;
+
+type Numbers<Name extends string> = Readonly<Partial<Record<Name, number>>>;
+
+export function hooksOf(family: Family): Numbers<HookName> {
+  if (family === "inet") return Hook;
+  return family === "arp" ? ArpHook : family === "netdev" ? NetdevHook : OTHER_HOOKS;
+}
+
+/** Whether the hook belongs to devices, which a chain must name. */
+export function isOfDevices(family: Family, hook: number): boolean {
+  return family === "netdev" || (family === "inet" && hook === Hook.ingress);
+}
+
+export function prioritiesOf(family: Family): Numbers<PriorityName> {
+  if (family === "bridge") return BridgePriority;
+  return family === "arp" || family === "netdev" ? { filter: Priority.filter } : Priority;
+}
+
+type Kind = Extract<Statement, { match: string }>["match"] | Extract<Statement, { action: string }>["action"];
+/** A kind, or the first word of a field's name. */
+type Word = Kind | "ct";
+
+const CONNECTIONS: readonly Word[] = [
+  "ct",
+  "ct-state",
+  "ct-direction",
+  "ct-status",
+  "ct-mark",
+  "set-ct-mark",
+  "connections",
+  "connections-over",
+];
+/** Only the IP families rewrite connections, or pass packets to other sockets and around hooks. */
+const NAT: readonly Word[] = ["dnat", "dnat-map", "snat", "masquerade", "redirect", "tproxy", "synproxy", "flow"];
+const INTERNET: readonly Word[] = ["address", "port", "protocol", "icmp", "tcp-flags", "address-type", "reverse-path"];
+const CONNECTION_FIELDS: readonly string[] = ["ct-saddr", "ct-daddr"];
+const INTERNET_FIELDS: readonly string[] = ["saddr", "daddr", "l4proto", "sport", "dport"];
+
+/** Statements and look-up fields that never match, or that the kernel refuses: ARP has no IP header, and devices track no connections. */
+const NEVER: Partial<Record<Family, { readonly kinds: ReadonlySet<Word>; readonly fields: ReadonlySet<string> }>> = {
+  arp: {
+    kinds: new Set([...CONNECTIONS, ...NAT, ...INTERNET, "reject", "queue", "fwd"]),
+    fields: new Set([...CONNECTION_FIELDS, ...INTERNET_FIELDS]),
+  },
+  ip: { kinds: new Set(["fwd"]), fields: new Set() },
+  ip6: { kinds: new Set(["fwd"]), fields: new Set() },
+  inet: { kinds: new Set(["fwd"]), fields: new Set() },
+  bridge: { kinds: new Set([...NAT, "fwd"]), fields: new Set() },
+  netdev: { kinds: new Set([...CONNECTIONS, ...NAT, "queue"]), fields: new Set(CONNECTION_FIELDS) },
+};
+
+/** The part of a statement that no packet in a table of the family matches: "port", "key saddr". Undefined if all may. */
+export function neverMatches(family: Family, statement: Statement): string | undefined {
+  const never = NEVER[family];
+  if (never === undefined) return undefined;
+  if (!("match" in statement || "action" in statement)) return undefined;
+  const kind = "match" in statement ? statement.match : statement.action;
+  if (never.kinds.has(kind)) return kind;
+  if (kind === "address" && "ct" in statement && statement.ct !== undefined) {
+    return family === "netdev" ? `ct ${statement.ct}` : undefined;
+  }
+  if (!("key" in statement) || statement.key === undefined) return undefined;
+  const names = statement.key.flatMap((field): readonly string[] =>
+    typeof field === "string" ? [field] : field.field === "jhash" ? field.of : [],
+  );
+  const field = names.find((one) => never.fields.has(one));
+  return field === undefined ? undefined : `key ${field}`;
+}
+
+/** Describes the hook for comparisons and messages: by its name in the IP families, but on devices, which have other hooks, by its number. */
+export function describeHook(base: BaseChain | undefined): string {
+  if (base === undefined) return "no hook";
+  const { type, hook, priority, devices = [] } = base;
+  const name = Object.entries(Hook).find(([, number]) => number === hook)?.[0] ?? hook;
+  const where = devices.length === 0 ? name : `${hook} devices ${devices.toSorted().join(" ")}`;
+  return `type ${type} hook ${where} priority ${priority}`;
+}
+
+export function policyOf(base: BaseChain | undefined): string {
+  return base?.policy ?? "accept";
+}

@@ -1,0 +1,383 @@
+/**
+ * Our rules in chains of other programs' tables. We recognise them by their comment, `<owner mark>:<hash of the rule>`,
+ * which every nft prints. Rules without our mark stay untouched.
+ *
+ * An earlier run may have left such rules in chains that are no longer named. So the first apply, each one after `invalidate`, and `destroy` read
+ * the rules of all tables once ("sweep"). In between only the named chains are read, and only if there is a reason.
+ */
+import { createHash } from "node:crypto";
+import { Backoff } from "../../base/backoff.js";
+import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, Op, RuleInfo, TableRef } from "../kernel/kernel.js";
+import { type Edit, prepareRule, type PreparedRule } from "./diff.js";
+import { checkComment, checkName, commentOf } from "../bytes/names-and-comments.js";
+import { printRule } from "../statements/statements.js";
+import { describeForeignChanges } from "./describe-changes.js";
+import { driftOf } from "./drift.js";
+import { Plan } from "./plan.js";
+import { isDrift, joinResults, toResult, toTableError } from "./results.js";
+import type { Rule } from "../language/rule.js";
+import type { ApplyResult as TableResult, Clock } from "./apply-result.js";
+import { TableError } from "./results.js";
+import type { TablePlan } from "./plan-text.js";
+
+/** 16 characters of base64url: 96 bits. */
+const HASH_CHARACTERS = 16;
+const HASH = /^[A-Za-z0-9_-]{16}$/;
+/** Times between searches for a chain that does not exist. */
+const RETRY = { firstMs: 1000, longestMs: 60_000 };
+/** Retries of one apply, each after another read. If the kernel refuses again, it was no race with another process. */
+const MAX_RETRIES = 1;
+
+/** Our rules at one end of a chain that another program owns. */
+export interface Insertion extends TableRef {
+  readonly chain: string;
+  /** insert: before all others. append: after them. */
+  readonly mode: "insert" | "append";
+  readonly rules: readonly Rule[];
+}
+
+export interface ApplyResult extends TableResult {
+  /** Chains that do not exist, so that insertions wait for them ("ip filter FORWARD"). Absent: none. */
+  readonly deferred?: readonly string[];
+}
+
+interface MarkedRule extends PreparedRule {
+  /** As nft prints it. */
+  readonly text: string;
+}
+
+/** Our rules in one chain. */
+type Inserted = Readonly<Record<Insertion["mode"], readonly MarkedRule[]>>;
+
+const NOTHING_INSERTED: Inserted = { insert: [], append: [] };
+
+interface ForeignChain {
+  readonly ref: TableRef;
+  readonly chain: string;
+  desired: Inserted;
+  /**
+   * "open": to be read and compared. "done": the chain holds what is desired. "suspect": it did, and another process changed it
+   * since. "deferred": the chain does not exist.
+   */
+  state: "open" | "done" | "suspect" | "deferred";
+  /** Another process changed the chain since an apply began to read it. */
+  changed: boolean;
+}
+
+export interface InsertedRulesOptions {
+  /** Our own table, which is never searched. */
+  readonly own: TableRef;
+  readonly ownerMark: string;
+  /** Default: performance.now. */
+  readonly clock?: Clock;
+}
+
+export class InsertedRules {
+  readonly #kernel: Kernel;
+  readonly #own: TableRef;
+  readonly #ownerMark: string;
+  readonly #clock: Clock;
+  readonly #foreign = new Map<string, ForeignChain>();
+  readonly #backoff = new Backoff(RETRY);
+  #sweepDue = true;
+  #retryAt: number | undefined;
+  /** Applies that have not ended. */
+  #applies = 0;
+  #queue: Promise<unknown> = Promise.resolve();
+
+  /** Throws RangeError if a comment cannot hold the mark. */
+  constructor(kernel: Kernel, { own, ownerMark, clock }: InsertedRulesOptions) {
+    this.#kernel = kernel;
+    this.#own = own;
+    this.#ownerMark = ownerMark;
+    this.#clock = clock ?? { now: () => performance.now() };
+    checkComment("owner mark", `${ownerMark}:${"x".repeat(HASH_CHARACTERS)}`);
+    if (ownerMark === "" || /[\s:]/.test(ownerMark))
+      throw new RangeError(`owner mark ${JSON.stringify(ownerMark)} must not be empty or contain spaces or colons`);
+  }
+
+  /** Desires exactly these rules at that end of the chain. Throws TableError "busy" while an apply runs. */
+  set(insertion: Insertion): void {
+    if (this.#applies > 0)
+      throw new TableError("busy", "insertions cannot be changed while apply() runs. Await it first");
+    checkName("table", insertion.table);
+    checkName("chain", insertion.chain);
+    const foreign = this.#foreignChain(insertion, insertion.chain);
+    const seen = new Map<string, number>();
+    const rules = insertion.rules.map((rule) => mark(rule, insertion, this.#ownerMark, seen));
+    foreign.desired = { ...foreign.desired, [insertion.mode]: rules };
+    foreign.state = "open";
+  }
+
+  /** The next apply reads the named chains, and searches all others for our rules. */
+  invalidate(): void {
+    for (const foreign of this.#foreign.values()) if (foreign.state === "done") foreign.state = "suspect";
+    this.#sweepDue = true;
+  }
+
+  /** Notes a transaction that events reported. Returns descriptions of another process's changes to chains with our rules. */
+  notice({ portId, events }: ChangeBatch): string[] {
+    if (portId === this.#kernel.portId) return [];
+    const concerned = new Set<ChangeEvent>();
+    for (const foreign of this.#foreign.values()) {
+      const changes = events.filter((event) => concerns(event, foreign));
+      if (changes.length === 0 || isEmpty(foreign.desired)) continue;
+      foreign.changed = true;
+      if (foreign.state === "done") foreign.state = "suspect";
+      for (const event of changes) concerned.add(event);
+    }
+    return describeForeignChanges([...concerned]);
+  }
+
+  /** Renders the desired rules as lines for `nft -f` that add them to the chains. */
+  render(): string[] {
+    return [...this.#foreign.values()].flatMap(({ ref, chain, desired: { insert, append } }) => {
+      const name = `rule ${ref.family} ${ref.table} ${chain}`;
+      // Each line inserts its rule before the existing ones.
+      const first = insert.toReversed().map(({ text }) => `insert ${name} ${text}`);
+      return [...first, ...append.map(({ text }) => `add ${name} ${text}`)];
+    });
+  }
+
+  /** Compares the chains with the kernel. The next apply repairs the differences. Throws TableError. */
+  check(): Promise<"same" | "different"> {
+    return this.#serialised(async () => {
+      for (const foreign of this.#foreign.values()) {
+        if (foreign.state !== "done") continue;
+        const rules = await readChain(this.#kernel, foreign.ref, foreign.chain);
+        if (this.#driftOf(foreign, rules).length > 0) foreign.state = "suspect";
+      }
+      return [...this.#foreign.values()].some(({ state }) => state === "suspect") ? "different" : "same";
+    });
+  }
+
+  /** Writes the difference, in one transaction, or none. Throws TableError; then nothing has changed. */
+  apply(): Promise<ApplyResult> {
+    return this.#applying(() => this.#write());
+  }
+
+  /** Returns what `apply()` would write. Writes nothing. Throws TableError. */
+  plan(): Promise<TablePlan> {
+    return this.#applying(async () => {
+      const [sweepDue, states] = [this.#sweepDue, new Map([...this.#foreign].map(([key, { state }]) => [key, state]))];
+      const { ops, counts } = await this.#plan(({ desired }) => desired, []);
+      this.#sweepDue = sweepDue;
+      for (const [key, state] of states) this.#foreign.get(key)!.state = state;
+      const operations = ops.map(({ op }) => op);
+      return { operations, counts, text: operations.map((op) => this.#command(op)).join("") };
+    });
+  }
+
+  /** The operation as a command for `nft -f`. Anonymous sets are part of their rules' text. */
+  #command(op: Op): string {
+    if (op.kind !== "rule") return "";
+    const { family, table, chain = "" } = op;
+    const place = `rule ${family} ${table} ${chain}`;
+    if (op.op === "delete") return `delete ${place} handle ${op.handle}\n`;
+    const { insert, append } = this.#foreignChain({ family, table }, chain).desired;
+    const comment = "userdata" in op ? commentOf(op.userdata) : undefined;
+    const text = [...insert, ...append].find((rule) => rule.comment === comment)?.text;
+    const at = "position" in op && op.position !== undefined ? ` handle ${op.position}` : "";
+    return `${op.op} ${place}${at} ${text}\n`;
+  }
+
+  /** Removes all of our rules. They stay desired. */
+  destroy(): Promise<ApplyResult> {
+    return this.#applying(async () => {
+      this.invalidate();
+      try {
+        return await this.#write(() => NOTHING_INSERTED);
+      } finally {
+        this.invalidate();
+      }
+    });
+  }
+
+  async #applying<T>(action: () => Promise<T>): Promise<T> {
+    this.#applies++;
+    try {
+      return await this.#serialised(action);
+    } finally {
+      this.#applies--;
+    }
+  }
+
+  /** Runs the action after everything that was asked before. Throws TableError. */
+  #serialised<T>(action: () => Promise<T>): Promise<T> {
+    const run = this.#queue.then(action).catch((error: unknown) => {
+      throw toTableError(this.#own.table, error);
+    });
+    this.#queue = run.catch(() => undefined);
+    return run;
+  }
+
+  async #write(wanted = ({ desired }: ForeignChain): Inserted => desired): Promise<ApplyResult> {
+    const drift: string[] = [];
+    for (let retry = 0; ; retry++) {
+      const plan = await this.#plan(wanted, drift);
+      let commit: CommitResult | undefined;
+      try {
+        if (plan.ops.length > 0) commit = await this.#kernel.commit(plan.ops.map(({ op }) => op));
+      } catch (failure) {
+        const error = toTableError(this.#own.table, failure, plan.ops);
+        this.invalidate();
+        if (retry === MAX_RETRIES || !(isDrift(error) || error.code === "unknown-outcome")) throw error;
+        continue;
+      }
+      plan.settle();
+      return { ...toResult(commit, plan.counts), drift: driftOf(new Set(["foreign"]), drift), ...this.#remains() };
+    }
+  }
+
+  /** Reads the chains that have to be compared. @param drift gets the changes by other processes since the last write, in words. */
+  async #plan(wanted: (foreign: ForeignChain) => Inserted, drift: string[]): Promise<Plan> {
+    for (const foreign of this.#foreign.values()) foreign.changed = false;
+    const swept = this.#sweepDue ? await this.#sweep() : undefined;
+    this.#sweepDue = false;
+    const plan = new Plan();
+    for (const [key, foreign] of this.#foreign) {
+      const { state, ref, chain } = foreign;
+      if (state === "done") continue;
+      const from = swept?.get(key) ?? (await readChain(this.#kernel, ref, chain));
+      if (state === "suspect") drift.push(...this.#driftOf(foreign, from));
+      foreign.state = from === undefined ? "deferred" : "open";
+      if (from !== undefined) {
+        const desired = wanted(foreign);
+        const to = [...desired.insert, ...desired.append];
+        const edits = this.#edits(desired, from);
+        plan.editRules(ref, chain, { from, to, edits }, () => ({ kind: "rule", chain }));
+        plan.onCommit(() => void (foreign.state = foreign.changed ? "suspect" : "done"));
+      }
+      // Nothing is left to do once its last rules are gone.
+      if (isEmpty(foreign.desired)) plan.onCommit(() => void this.#foreign.delete(key));
+    }
+    return plan;
+  }
+
+  #remains(): Pick<ApplyResult, "deferred" | "applyAgainMs"> {
+    const deferred = [...this.#foreign].filter(([, { state }]) => state === "deferred").map(([key]) => key);
+    if (deferred.length === 0) {
+      this.#backoff.reset();
+      this.#retryAt = undefined;
+      return {};
+    }
+    const now = this.#clock.now();
+    if (this.#retryAt === undefined || now >= this.#retryAt) this.#retryAt = now + this.#backoff.next();
+    return { deferred, applyAgainMs: Math.ceil(this.#retryAt - now) };
+  }
+
+  #foreignChain({ family, table }: TableRef, chain: string): ForeignChain {
+    const key = keyOf({ family, table }, chain);
+    let foreign = this.#foreign.get(key);
+    if (foreign === undefined) {
+      foreign = { ref: { family, table }, chain, desired: NOTHING_INSERTED, state: "open", changed: false };
+      this.#foreign.set(key, foreign);
+    }
+    return foreign;
+  }
+
+  /** Reads the rules of all tables but ours, and names every chain with a rule of ours. Returns the rules by chain. */
+  async #sweep(): Promise<ReadonlyMap<string, readonly RuleInfo[]>> {
+    const found = new Map<string, RuleInfo[]>();
+    for (const { family, table, owner } of await this.#kernel.tables()) {
+      if (family === this.#own.family && table === this.#own.table) continue;
+      // Nothing can be changed in a table that another program owns.
+      if (owner !== undefined && owner !== this.#kernel.portId) continue;
+      const ref = { family, table };
+      for (const [chain, rules] of Map.groupBy(await this.#kernel.rules(ref), (rule) => rule.chain)) {
+        found.set(keyOf(ref, chain), rules);
+        if (rules.some((rule) => this.#isOurs(rule))) this.#foreignChain(ref, chain);
+      }
+    }
+    return found;
+  }
+
+  /** Our rules go before and after those of others. "add" counts on from the rules to insert to the rules to append. */
+  #edits({ insert, append }: Inserted, rules: readonly RuleInfo[]): Edit[] {
+    const comments = rules.map(({ userdata }) => commentOf(userdata));
+    let head = 0;
+    while (head < insert.length && comments[head] === insert[head].comment) head++;
+    let [end, last] = [rules.length, append.length];
+    while (end > head && last > 0 && comments[end - 1] === append[last - 1].comment) [end, last] = [end - 1, last - 1];
+    const old = rules.map((rule, from): Edit => {
+      const misplaced = from >= head && from < end && this.#isOurs(rule);
+      return { edit: misplaced ? "delete" : "keep", from };
+    });
+    const added = [...insert, ...append].map((_, to): Edit => ({ edit: "add", to }));
+    const [first, after] = [added.slice(head, insert.length), added.slice(insert.length, insert.length + last)];
+    return [...old.slice(0, head), ...first, ...old.slice(head, end), ...after, ...old.slice(end)];
+  }
+
+  #driftOf(foreign: ForeignChain, rules: readonly RuleInfo[] | undefined): string[] {
+    const { ref, chain, desired } = foreign;
+    const where = `chain ${chain} of table ${ref.family} ${ref.table}`;
+    if (rules === undefined) return isEmpty(desired) ? [] : [`${where}: gone`];
+    const differs = this.#edits(desired, rules).some(({ edit }) => edit !== "keep");
+    return differs ? [`${where}: inserted rules missing or out of place`] : [];
+  }
+
+  #isOurs({ userdata }: RuleInfo): boolean {
+    const [mark, hash] = (commentOf(userdata) ?? "").split(" ", 1)[0].split(":");
+    return mark === this.#ownerMark && HASH.test(hash ?? "");
+  }
+}
+
+function isEmpty({ insert, append }: Inserted): boolean {
+  return insert.length + append.length === 0;
+}
+
+function keyOf({ family, table }: TableRef, chain: string): string {
+  return `${family} ${table} ${chain}`;
+}
+
+function concerns(event: ChangeEvent, { ref, chain }: ForeignChain): boolean {
+  if (event.family !== ref.family || event.table !== ref.table) return false;
+  return event.kind === "table" || ((event.kind === "chain" || event.kind === "rule") && event.name === chain);
+}
+
+/**
+ * The same rule twice in one chain gets two hashes. The text has the fields of expressions in the order in which `prepareRule` builds them. A version
+ * with another order has other hashes, and replaces the rules of the former version once.
+ */
+function mark(source: Rule, { family, mode }: Insertion, ownerMark: string, seen: Map<string, number>): MarkedRule {
+  const rule = prepareRule(source, { family });
+  const text = JSON.stringify([mode, rule.canonical, rule.comment], (_, value: unknown) =>
+    typeof value === "bigint" ? `${value}n` : value instanceof Uint8Array ? Buffer.from(value).toString("hex") : value,
+  );
+  const occurrence = seen.get(text) ?? 0;
+  seen.set(text, occurrence + 1);
+  const hash = createHash("sha256").update(`${occurrence} ${text}`).digest("base64url").slice(0, HASH_CHARACTERS);
+  const comment = `${ownerMark}:${hash}${rule.comment === undefined ? "" : ` ${rule.comment}`}`;
+  checkComment("inserted rule", comment);
+  return { ...rule, comment, text: printRule({ ...source, comment }, { family }) };
+}
+
+/** Returns undefined if there is no such chain. */
+async function readChain(kernel: Kernel, ref: TableRef, chain: string): Promise<RuleInfo[] | undefined> {
+  const found = await kernel.chains(ref, [chain]);
+  return found.length === 0 ? undefined : kernel.rules(ref, chain);
+}
+
+/** Joins the plans of our table and of our rules elsewhere, which are written one after the other. */
+export function joinPlans(table: TablePlan, inserted: TablePlan): TablePlan {
+  const counts = structuredClone(table.counts);
+  for (const [kind, { add, delete: gone }] of Object.entries(inserted.counts)) {
+    counts[kind as keyof typeof counts].add += add;
+    counts[kind as keyof typeof counts].delete += gone;
+  }
+  return {
+    operations: [...table.operations, ...inserted.operations],
+    counts,
+    text: table.text + inserted.text,
+  };
+}
+
+/** Joins the results of our table and of our rules elsewhere. Both list the remaining work. */
+export function joinInserted(table: TableResult, inserted: ApplyResult): ApplyResult {
+  const waits = [inserted.applyAgainMs, table.applyAgainMs].filter((ms) => ms !== undefined);
+  return {
+    ...joinResults(inserted, table),
+    applyAgainMs: waits.length === 0 ? undefined : Math.min(...waits),
+    deferred: inserted.deferred,
+  };
+}

@@ -1,0 +1,116 @@
+/** The results and errors of an apply. */
+import { strideOf } from "../kernel/element-batch.js";
+import { KernelError, type KernelErrorCode } from "../kernel/errors.js";
+import type { CommitResult } from "../kernel/kernel.js";
+import { joined } from "./drift.js";
+import { noCounts, type Counts, type PlannedOp } from "./plan.js";
+import type { ApplyResult, FaultyObject } from "./apply-result.js";
+
+/** Joins the results of two consecutive applies or transactions. The later one tells the remaining work. */
+export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
+  const operations = noCounts();
+  for (const [kind, counts] of Object.entries(operations) as [keyof Counts, { add: number; delete: number }][]) {
+    counts.add = a.operations[kind].add + b.operations[kind].add;
+    counts.delete = a.operations[kind].delete + b.operations[kind].delete;
+  }
+  const drift = joined(a.drift, b.drift);
+  const resynced = a.resynced ?? b.resynced;
+  return {
+    ...b,
+    transactions: a.transactions + b.transactions,
+    operations,
+    total: a.total + b.total,
+    bytes: a.bytes + b.bytes,
+    kernelNs: a.kernelNs + b.kernelNs,
+    encodeNs: a.encodeNs + b.encodeNs,
+    resynced,
+    drift,
+  };
+}
+
+/** @param commit absent if there was nothing to do. */
+export function toResult(commit: CommitResult | undefined, operations: Counts): ApplyResult {
+  const total = Object.values(operations).reduce((sum, { add, delete: deleted }) => sum + add + deleted, 0);
+  return {
+    transactions: commit === undefined ? 0 : 1,
+    operations,
+    total,
+    bytes: commit?.bytes ?? 0,
+    kernelNs: commit?.kernelNs ?? 0,
+    encodeNs: commit?.encodeNs ?? 0,
+  };
+}
+
+/** Translates the kernel's faults to our objects. */
+function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObject[] {
+  return error.faults.flatMap((fault) => {
+    const planned = ops[fault.op];
+    if (planned === undefined) return [];
+    const { op, origin } = planned;
+    const { errno, element, text } = fault;
+    const object = { ...origin, operation: `${op.op} ${op.kind}`, errno, position: fault.op, text };
+    if (op.kind !== "elements" || op.op === "flush" || origin.kind !== "element" || element === undefined)
+      return [object];
+    const { bytes, keyLen } = op.elements;
+    const at = element * strideOf(op.elements);
+    return [{ ...object, key: bytes.slice(at, at + keyLen) }];
+  });
+}
+
+/** "busy": the table was changed while `apply()` or `load()` runs. Await that call first. The other codes are those of the kernel interface. */
+export type TableErrorCode = KernelErrorCode | "busy";
+
+/**
+ * `apply()`, `load()` or `destroy()` failed. Nothing of the transaction was committed. The desired state is kept, so a later `apply()` tries again.
+ * `code` "invalid" also means that the desired state contradicts itself (a rule refers to a chain that is not desired).
+ */
+export class TableError extends Error {
+  override readonly name = "TableError";
+  /** Netlink port of the program that owns the table, if this is the reason. A retry succeeds after that program ends. */
+  readonly owner: number | undefined;
+  constructor(
+    readonly code: TableErrorCode,
+    message: string,
+    /** The objects of the refused operations, if the kernel named them. */
+    readonly faulty: readonly FaultyObject[] = [],
+    options: { readonly cause?: unknown; readonly owner?: number | undefined } = {},
+  ) {
+    super(message, options);
+    this.owner = options.owner;
+  }
+}
+
+/** @param ops the operations of the refused transaction. */
+export function toTableError(table: string, error: unknown, ops: readonly PlannedOp[] = []): TableError {
+  if (error instanceof TableError) return error;
+  if (!(error instanceof KernelError))
+    return new TableError("system", `${table}: ${String(error)}`, [], { cause: error });
+  const faulty = faultyObjects(error, ops);
+  const objects = faulty.map(describeFault).join("; ");
+  return new TableError(error.code, `${table}: ${error.message}${objects === "" ? "" : ` (${objects})`}`, faulty, {
+    cause: error,
+  });
+}
+
+/** Errors because an object exists, does not exist, is in use, or has an owner. */
+const DRIFT = new Set(["ENOENT", "EEXIST", "EBUSY", "ENFILE", "EPERM"]);
+
+/** Whether the error means that the kernel's state is not the observed one. */
+export function isDrift({ code, faulty }: TableError): boolean {
+  return code === "not-found" || (code === "refused" && faulty.some(({ errno }) => DRIFT.has(errno)));
+}
+
+/** Describes a refusal: "delete chain __chain3: ENOENT". */
+export function describeRefusal({ operation, errno, text, ...fault }: FaultyObject): string {
+  const where = fault.chain ?? fault.set ?? fault.object ?? "";
+  return `${operation ?? fault.kind} ${where}: ${errno}${text === undefined ? "" : `, ${text}`}`;
+}
+
+function describeFault(fault: FaultyObject): string {
+  const { chain, ruleIndex: rule, set, object, key } = fault;
+  const element = key && `0x${Buffer.from(key).toString("hex")}`;
+  const where = Object.entries({ chain, rule, set, object, element }).flatMap(([kind, name]) =>
+    name === undefined ? [] : `${kind} ${name}`,
+  );
+  return `${where.length === 0 ? fault.kind : where.join(", ")}: ${fault.errno}${fault.text === undefined ? "" : `, ${fault.text}`}`;
+}

@@ -1,0 +1,162 @@
+/** Listens to other processes' changes of our tables. */
+import { Backoff } from "../../base/backoff.js";
+import type { ChangeBatch, Kernel, Monitor, TableRef } from "../kernel/kernel.js";
+
+/** A change of one table by another process in one transaction. */
+export interface ForeignChange {
+  /** In words, one line per object. */
+  readonly changes: readonly string[];
+  /** Netlink port of the other process's socket. */
+  readonly portId: number;
+  /** Whether the table itself was added or deleted, or got other flags. */
+  readonly ofTable: boolean;
+  /** The other process, if the kernel named it. `pid` is the thread's. */
+  readonly process?: { readonly pid: number; readonly name: string };
+}
+
+/** A table that receives its change events. `Table` implements it. */
+export interface WatchedTable {
+  readonly ref: TableRef;
+  /** True: `notice` gets the events of every table. Default: of those that are watched. */
+  readonly noticesAllTables?: boolean;
+  /** Notes a transaction. Returns descriptions of another process's changes. */
+  notice(batch: ChangeBatch): readonly string[];
+  /** Whether every transaction is passed to `notice` from now on. */
+  listening(listening: boolean): void;
+  /** Events were lost, so anything may have happened. Returns false if that was known. */
+  eventsLost(reason: string): boolean;
+}
+
+export interface WatchHandlers<Watched extends WatchedTable = WatchedTable> {
+  /** The table has noted the change: its next apply repairs it. */
+  changed(table: Watched, change: ForeignChange): void;
+  /** Events were lost for a while, and every table has noted it. Not called again before the next read. */
+  lost(reason: string): void;
+  /** Nobody is listening. The next attempt is in `againMs`. */
+  failed(error: unknown, againMs: number): void;
+}
+
+export interface WatchOptions {
+  /** First wait before reopening a monitor that ended, ms. It doubles up to `longestWaitMs`. Defaults: 1 s and 60 s. */
+  readonly firstWaitMs?: number;
+  readonly longestWaitMs?: number;
+}
+
+const FIRST_WAIT_MS = 1000;
+const LONGEST_WAIT_MS = 60_000;
+
+export class TableWatch<Watched extends WatchedTable = WatchedTable> {
+  readonly #kernel: Kernel;
+  readonly #tables: readonly Watched[];
+  readonly #handlers: WatchHandlers<Watched>;
+  readonly #backoff: Backoff;
+  #monitor: Monitor | undefined;
+  #opening: Promise<void> = Promise.resolve();
+  #timer: NodeJS.Timeout | undefined;
+  #opened = false;
+  /** Port of our commits when the monitor was opened. The monitor ignores changes from this port. */
+  #port = 0;
+  #closed = false;
+
+  constructor(
+    kernel: Kernel,
+    tables: readonly Watched[],
+    handlers: WatchHandlers<Watched>,
+    options: WatchOptions = {},
+  ) {
+    this.#kernel = kernel;
+    this.#tables = tables;
+    this.#handlers = handlers;
+    const { firstWaitMs: firstMs = FIRST_WAIT_MS, longestWaitMs: longestMs = LONGEST_WAIT_MS } = options;
+    this.#backoff = new Backoff({ firstMs, longestMs });
+  }
+
+  /** Resolves when it is listening, or has scheduled a retry. Call it before the tables are read. Never fails. */
+  open(): Promise<void> {
+    this.#opening = this.#open();
+    return this.#opening;
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    await this.#opening;
+    await this.#stop()?.close();
+  }
+
+  /** @returns the monitor to close. */
+  #stop(): Monitor | undefined {
+    const monitor = this.#monitor;
+    this.#monitor = undefined;
+    for (const table of this.#tables) table.listening(false);
+    return monitor;
+  }
+
+  async #open(): Promise<void> {
+    if (this.#closed) return;
+    let ended: { readonly error: Error } | undefined;
+    this.#port = this.#kernel.portId;
+    try {
+      const monitor = await this.#kernel.monitor(
+        {
+          onBatch: (batch) => this.#onBatch(batch),
+          onLost: () => this.#lost("events were lost"),
+          onError: (error) => {
+            if (this.#monitor === undefined) ended = { error };
+            else this.#again(error);
+          },
+        },
+        this.#tables.some((table) => table.noticesAllTables) ? {} : { tables: this.#tables.map(({ ref }) => ref) },
+      );
+      if (ended !== undefined) {
+        await monitor.close();
+        throw ended.error;
+      }
+      this.#monitor = monitor;
+      for (const table of this.#tables) table.listening(true);
+      this.#backoff.reset();
+    } catch (error) {
+      this.#again(error);
+      return;
+    }
+    // Before the first success, nothing has been read that could have changed since.
+    if (this.#opened) this.#lost("events were not read for a while");
+    this.#opened = true;
+  }
+
+  #onBatch(batch: ChangeBatch): void {
+    if (this.#kernel.portId !== this.#port) {
+      // Our commits now come from another port: a monitor for that port takes over.
+      closeQuietly(this.#stop());
+      void this.open();
+    }
+    for (const table of this.#tables) {
+      const changes = table.notice(batch);
+      if (changes.length === 0) continue;
+      const { process, events, portId } = batch;
+      const ofTable = events.some(({ kind, family }) => kind === "table" && family === table.ref.family);
+      this.#handlers.changed(table, { changes, portId, ofTable, process });
+    }
+  }
+
+  #lost(reason: string): void {
+    const news = this.#tables.map((table) => table.eventsLost(reason));
+    if (news.includes(true)) this.#handlers.lost(reason);
+  }
+
+  #again(error: unknown): void {
+    closeQuietly(this.#stop());
+    // Events are lost until it listens again.
+    this.#opened = true;
+    if (this.#closed) return;
+    const waitMs = this.#backoff.next();
+    this.#handlers.failed(error, waitMs);
+    this.#timer = setTimeout(() => void this.open(), waitMs);
+    this.#timer.unref();
+  }
+}
+
+/** A monitor that has ended may fail to close. It is useless either way. */
+function closeQuietly(monitor: Monitor | undefined): void {
+  monitor?.close().catch(() => undefined);
+}

@@ -1,0 +1,157 @@
+import { DATA_VERDICT, SetFlag } from "../../kernel/constants.js";
+import { Refusal, SetState, type TableState } from "../state/state.js";
+import type { Transaction } from "../state/transaction.js";
+import type { Op, SetInfo } from "../../kernel/kernel.js";
+import { byHandle, checkUserdata, findTable, unlessAbsent } from "./find.js";
+
+type SetOp = Extract<Op, { kind: "set" }>;
+type NewSetOp = Extract<SetOp, { op: "add" | "create" }>;
+
+const KNOWN_FLAGS = Object.values(SetFlag).reduce((all, flag) => all | flag, 0);
+/** NFT_DATA_RESERVED_MASK */
+const RESERVED = 0xffffff00;
+/** NFT_DATA_VALUE_MAXLEN */
+const MAX_LENGTH = 64;
+
+/** The checks on attributes alone, which nf_tables_newset makes before it looks up the table. */
+function checkShape(info: SetInfo): void {
+  const has = (flags: number): boolean => (info.flags & flags) === flags;
+  const { map, object, eval: dynamic, anonymous, timeout, constant, concat } = SetFlag;
+  if (((info.keyType >>> 0) & RESERVED) >>> 0 === RESERVED) throw new Refusal("EINVAL");
+  if (info.keyLen === 0 || info.keyLen > MAX_LENGTH) throw new Refusal("EINVAL");
+  if ((info.flags & ~KNOWN_FLAGS) !== 0) throw new Refusal("EOPNOTSUPP");
+  if (has(map | object) || has(dynamic | object)) throw new Refusal("EOPNOTSUPP");
+  if (has(anonymous | timeout) && !has(dynamic)) throw new Refusal("EOPNOTSUPP");
+  if (has(constant | timeout)) throw new Refusal("EOPNOTSUPP");
+  if ((info.objType !== undefined) !== has(object)) throw new Refusal("EINVAL");
+  checkData(info);
+  if (info.timeout !== undefined && !has(timeout)) throw new Refusal("EINVAL");
+  if (info.gcInterval !== undefined && !has(timeout)) throw new Refusal("EINVAL");
+  const fields = info.fieldLens?.length ?? 0;
+  if (fields > 0) {
+    const words = (bytes: number): number => Math.ceil(bytes / 4);
+    const sum = info.fieldLens?.reduce((all, bytes) => all + words(bytes), 0);
+    if (info.fieldLens?.some((bytes) => bytes === 0) || sum !== words(info.keyLen)) throw new Refusal("EINVAL");
+  }
+  if (fields > 1 !== has(concat)) throw new Refusal("EINVAL");
+}
+
+function checkData(info: SetInfo): void {
+  const isMap = (info.flags & SetFlag.map) !== 0;
+  if ((info.dataType !== undefined) !== isMap) throw new Refusal("EINVAL");
+  if (info.dataType === undefined || info.dataType === DATA_VERDICT) return;
+  if (((info.dataType >>> 0) & RESERVED) >>> 0 === RESERVED) throw new Refusal("EINVAL");
+  if (info.dataLen === undefined || info.dataLen === 0 || info.dataLen > MAX_LENGTH) throw new Refusal("EINVAL");
+}
+
+/** nft_select_set_ops: no kind of set supports both intervals and elements from the packet path. */
+function checkBackend(info: SetInfo): void {
+  const { interval, eval: dynamic } = SetFlag;
+  if ((info.flags & (interval | dynamic)) === (interval | dynamic)) throw new Refusal("EOPNOTSUPP");
+}
+
+/** nft_set_is_same: the fields in which a set and an `add` of it must agree. */
+function isSame(set: SetState, info: SetInfo): boolean {
+  const old = set.info;
+  const fields = (of: SetInfo): string => ((of.fieldLens?.length ?? 0) > 1 ? String(of.fieldLens) : "");
+  return (
+    old.keyType === info.keyType &&
+    old.keyLen === info.keyLen &&
+    old.dataType === info.dataType &&
+    old.objType === info.objType &&
+    old.flags === info.flags &&
+    (old.dataType === DATA_VERDICT || old.dataLen === info.dataLen) &&
+    fields(old) === fields(info) &&
+    (old.exprs?.length ?? 0) === (info.exprs?.length ?? 0) &&
+    (old.exprs ?? []).every((expr, i) => expr.type === info.exprs?.[i].type)
+  );
+}
+
+/** nf_tables_newset */
+export function addSet(tx: Transaction, op: NewSetOp): void {
+  checkUserdata(op.userdata);
+  checkShape(op);
+  const table = findTable(tx, op);
+  const existing = table.sets.get(op.set);
+  if (existing !== undefined) {
+    updateSet(tx, table, existing, op);
+    return;
+  }
+  checkBackend(op);
+  const name = op.set.includes("%") ? freeName(table, op.set) : op.set;
+  const set = new SetState(name, table.nextHandle(), infoOf(op, name));
+  tx.change(
+    () => table.sets.set(name, set),
+    () => table.sets.delete(name),
+  );
+  if (op.id !== undefined) tx.setsById.set(op.id, set);
+  if (set.anonymous) tx.newAnonymous.push({ table, set });
+  tx.note("new", "set", table, name, set.handle);
+}
+
+function infoOf(op: NewSetOp, set: string): SetInfo {
+  const { op: _op, kind: _kind, family: _family, table: _table, id: _id, ...info } = op;
+  return { ...info, set };
+}
+
+/** An `add` of an existing set: size and timeouts are updated if the rest is the same. */
+function updateSet(tx: Transaction, table: TableState, set: SetState, op: NewSetOp): void {
+  if (op.op === "create") throw new Refusal("EEXIST");
+  if (set.anonymous) throw new Refusal("EOPNOTSUPP");
+  if (!isSame(set, op)) throw new Refusal("EEXIST");
+  const before = { size: set.size, timeout: set.timeout, gcInterval: set.gcInterval };
+  tx.change(
+    () => {
+      set.timeout = op.timeout === 0n ? undefined : op.timeout;
+      set.gcInterval = op.gcInterval === 0 ? undefined : op.gcInterval;
+      if (op.size !== undefined && op.size !== 0) set.size = op.size;
+    },
+    () => Object.assign(set, before),
+  );
+  if (op.id !== undefined) tx.setsById.set(op.id, set);
+  tx.note("new", "set", table, set.name, set.handle);
+}
+
+/** nf_tables_set_alloc_name: the lowest free number. */
+function freeName(table: TableState, pattern: string): string {
+  if (pattern.indexOf("%") !== pattern.lastIndexOf("%") || !pattern.includes("%d")) throw new Refusal("EINVAL");
+  let number = 0;
+  while (table.sets.has(pattern.replace("%d", String(number)))) number++;
+  return pattern.replace("%d", String(number));
+}
+
+/** nf_tables_delset */
+export function deleteSet(tx: Transaction, op: Extract<SetOp, { op: "delete" | "destroy" }>): void {
+  const table = findTable(tx, op);
+  const set = unlessAbsent(op.op === "destroy", () => {
+    const found = op.handle === undefined ? table.sets.get(op.set) : byHandle(table.sets.values(), op.handle);
+    if (found === undefined) throw new Refusal("ENOENT");
+    return found;
+  });
+  if (set === undefined) return;
+  if (set.bindings.length > 0) throw new Refusal("EBUSY");
+  removeSet(tx, table, set);
+}
+
+/** nft_delset; elements are deleted without events, and release their chains as `DeletedMaps` says. */
+export function removeSet(tx: Transaction, table: TableState, set: SetState): void {
+  const { deletedMaps } = tx.namespace;
+  const held = [...set.targets];
+  const release = (): void => {
+    for (const [chain, count] of held) chain.references -= count;
+  };
+  const twice = deletedMaps === "come back twice" ? tx.deletedFrom(set) : [];
+  tx.change(
+    () => {
+      table.sets.delete(set.name);
+      if (deletedMaps === "hold on") tx.later(release);
+      else release();
+    },
+    () => {
+      if (deletedMaps !== "hold on") for (const [chain, count] of held) chain.references += count;
+      for (const { target } of twice) if (target !== undefined) target.references++;
+      table.sets.set(set.name, set);
+    },
+  );
+  tx.note("delete", "set", table, set.name, set.handle);
+}
