@@ -1,6 +1,6 @@
 /** ipset over nfnetlink (linux/netfilter/ipset/ip_set.h; net/netfilter/ipset/ip_set_core.c). */
 import { AF } from "../base/ip-families.js";
-import { isErrno } from "../nft/kernel/errors.js";
+import { unlessErrno } from "../nft/kernel/errors.js";
 import {
   ask,
   attribute,
@@ -77,20 +77,15 @@ export class IpsetTable {
 
   /** Returns the elements of a set of ports, or none if there is no such set. Throws KernelError. */
   async ports(set: string): Promise<PortElement[]> {
-    try {
-      const name = attribute(IpsetAttribute.name, text(set));
-      const replies = await this.request(IpsetCommand.list, RequestFlag.dump, [name]);
-      return replies.flatMap((attributes) =>
-        (nestOf(attributes, IpsetAttribute.adt).get(IpsetAttribute.data) ?? []).flatMap((data) => {
-          const element = decodeAttributes(data);
-          const port = networkNumberOf(element, Element.port);
-          return port === undefined ? [] : [{ port, protocol: numberOf(element, Element.protocol) }];
-        }),
-      );
-    } catch (error) {
-      if (isErrno(error, "ENOENT")) return [];
-      throw error;
-    }
+    const name = attribute(IpsetAttribute.name, text(set));
+    const replies = await unlessErrno(["ENOENT"], [], this.request(IpsetCommand.list, RequestFlag.dump, [name]));
+    return replies.flatMap((attributes) =>
+      (nestOf(attributes, IpsetAttribute.adt).get(IpsetAttribute.data) ?? []).flatMap((data) => {
+        const element = decodeAttributes(data);
+        const port = networkNumberOf(element, Element.port);
+        return port === undefined ? [] : [{ port, protocol: numberOf(element, Element.protocol) }];
+      }),
+    );
   }
 
   /**
@@ -107,24 +102,15 @@ export class IpsetTable {
     if (header === undefined || !OF_ADDRESSES.includes(textOf(header, IpsetAttribute.type))) return undefined;
     if (numberOf(header, IpsetAttribute.family) !== (address.length === 4 ? AF.ip : AF.ip6)) return false;
     const element = nest(Element.ip, [networkAttribute(ADDRESS[address.length] ?? 0, address)]);
-    try {
-      await this.request(IpsetCommand.test, RequestFlag.ack, [name, nest(IpsetAttribute.data, [element])]);
-      return true;
-    } catch (error) {
-      if (isErrno(error, ABSENT)) return false;
-      throw error;
-    }
+    const asked = this.request(IpsetCommand.test, RequestFlag.ack, [name, nest(IpsetAttribute.data, [element])]);
+    return (await unlessErrno([ABSENT], undefined, asked)) !== undefined;
   }
 
   /** Returns "in-use" if a rule or a set refers to the set. Succeeds if there is no such set. Throws KernelError. */
   async destroy(set: string): Promise<"destroyed" | "in-use"> {
-    try {
-      await this.request(IpsetCommand.destroy, RequestFlag.ack, [attribute(IpsetAttribute.name, text(set))]);
-    } catch (error) {
-      if (isErrno(error, BUSY)) return "in-use";
-      if (!isErrno(error, "ENOENT")) throw error;
-    }
-    return "destroyed";
+    const asked = this.request(IpsetCommand.destroy, RequestFlag.ack, [attribute(IpsetAttribute.name, text(set))]);
+    const answer = await unlessErrno([BUSY], "in-use" as const, unlessErrno(["ENOENT"], [], asked));
+    return answer === "in-use" ? answer : "destroyed";
   }
 
   /** Sends any ipset command. Throws KernelError. */

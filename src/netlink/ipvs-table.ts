@@ -2,7 +2,7 @@
 import { AF, familyNumbered } from "../base/ip-families.js";
 import { addressBytes, formatAddress, type IpFamily } from "../base/ip.js";
 import { type Protocol, SERVICE_PROTOCOL, serviceProtocol } from "../base/protocols.js";
-import { isErrno } from "../nft/kernel/errors.js";
+import { unlessErrno } from "../nft/kernel/errors.js";
 import {
   ask,
   attribute,
@@ -110,12 +110,9 @@ export class IpvsTable {
       header: genericHeader(CTRL_CMD_GETFAMILY, 1),
       attributes: [attribute(CTRL_ATTR_FAMILY_NAME, text("IPVS"))],
     };
-    try {
-      const [reply] = await ask(this.#netlink, NetlinkProtocol.generic, request, GENL_HEADER);
-      this.#type = reply === undefined ? undefined : numberOf(reply.attributes, CTRL_ATTR_FAMILY_ID);
-    } catch (error) {
-      if (!isErrno(error, "ENOENT")) throw error;
-    }
+    const asked = ask(this.#netlink, NetlinkProtocol.generic, request, GENL_HEADER);
+    const [reply] = await unlessErrno(["ENOENT"], [], asked);
+    this.#type = reply && numberOf(reply.attributes, CTRL_ATTR_FAMILY_ID);
     return this.#type;
   }
 
@@ -127,13 +124,9 @@ export class IpvsTable {
 
   /** Returns nothing if the server is gone. Throws KernelError. */
   async destinations(server: VirtualServer): Promise<Destination[]> {
-    try {
-      const replies = await this.request(IpvsCommand.getDest, RequestFlag.dump, [serverAttribute(server)]);
-      return replies.flatMap((attributes) => readDestination(server, nestOf(attributes, CMD_ATTR_DEST)) ?? []);
-    } catch (error) {
-      if (isErrno(error, "ESRCH")) return [];
-      throw error;
-    }
+    const asked = this.request(IpvsCommand.getDest, RequestFlag.dump, [serverAttribute(server)]);
+    const replies = await unlessErrno(["ESRCH"], [], asked);
+    return replies.flatMap((attributes) => readDestination(server, nestOf(attributes, CMD_ATTR_DEST)) ?? []);
   }
 
   /** Sets the destination's weight to 0: no new connections, while open ones continue. Succeeds if it is gone. Throws KernelError. */
@@ -148,12 +141,8 @@ export class IpvsTable {
   }
 
   async #unlessGone(command: number, attributes: readonly Uint8Array[]): Promise<void> {
-    try {
-      await this.request(command, RequestFlag.ack, attributes);
-    } catch (error) {
-      // ESRCH: no such virtual server. ENOENT: no such destination.
-      if (!isErrno(error, "ESRCH", "ENOENT")) throw error;
-    }
+    // ESRCH: no such virtual server. ENOENT: no such destination.
+    await unlessErrno(["ESRCH", "ENOENT"], undefined, this.request(command, RequestFlag.ack, attributes));
   }
 
   /** Sends any command of the family. Does nothing if the kernel has no IPVS. Throws KernelError. */

@@ -1,49 +1,30 @@
 /** Interfaces, their addresses and the routes to these, over rtnetlink (linux/rtnetlink.h, if_link.h, if_addr.h). */
 import { AF } from "../base/ip-families.js";
 import { addressBytes, formatAddress, type IpFamily } from "../base/ip.js";
-import { isErrno } from "../nft/kernel/errors.js";
+import { unlessErrno } from "../nft/kernel/errors.js";
 import {
-  ask,
   attribute,
   dataOf,
   headerNumber,
   joined,
-  nestOf,
   type NetlinkExchange,
-  NetlinkProtocol,
   number,
-  type Reply,
   RequestFlag,
   text,
-  textOf,
 } from "../nft/kernel/netlink-message.js";
+import {
+  askRoutes,
+  LinkAttribute,
+  linkHeader,
+  linkKind,
+  NO_ROUTE,
+  RouteAttribute,
+  RouteMessage,
+} from "./route-message.js";
 
-const Message = {
-  newLink: 16,
-  deleteLink: 17,
-  getLink: 18,
-  newAddress: 20,
-  deleteAddress: 21,
-  getAddress: 22,
-  newRoute: 24,
-  deleteRoute: 25,
-  getRoute: 26,
-} as const;
-
-const IFINFO_LENGTH = 16;
-const IFLA_IFNAME = 3;
-const IFLA_LINKINFO = 18;
-const IFLA_INFO_KIND = 1;
-
-const IFADDR_LENGTH = 8;
 const IFA_ADDRESS = 1;
 const IFA_LOCAL = 2;
 
-const RTMSG_LENGTH = 12;
-const RTA_DST = 1;
-const RTA_OIF = 4;
-const RTA_PRIORITY = 6;
-const RTA_PREFSRC = 7;
 const RT_TABLE_LOCAL = 255;
 const RTPROT_KERNEL = 2;
 const RT_SCOPE_HOST = 254;
@@ -77,29 +58,22 @@ export class LinkTable {
 
   /** Returns undefined if there is no link of that name. Throws KernelError. */
   async link(name: string): Promise<Link | undefined> {
-    try {
-      const header = new Uint8Array(IFINFO_LENGTH);
-      const [reply] = await this.#ask(Message.getLink, 0, header, [attribute(IFLA_IFNAME, text(name))], IFINFO_LENGTH);
-      if (reply === undefined) return undefined;
-      const kind = textOf(nestOf(reply.attributes, IFLA_LINKINFO), IFLA_INFO_KIND) ?? "";
-      return { index: headerNumber(reply.header, 4, 4), kind };
-    } catch (error) {
-      if (isErrno(error, "ENODEV")) return undefined;
-      throw error;
-    }
+    const named = [attribute(LinkAttribute.name, text(name))];
+    const [reply] = await unlessErrno(["ENODEV"], [], this.#ask(RouteMessage.getLink, 0, linkHeader(0), named));
+    return reply && { index: headerNumber(reply.header, 4, 4), kind: linkKind(reply) };
   }
 
   /** Fine when it is gone. Throws KernelError. */
   async deleteLink(index: number): Promise<void> {
-    const header = joined([new Uint8Array(4), number(index, 4), new Uint8Array(8)]);
-    await this.#unless(["ENODEV"], this.#ask(Message.deleteLink, RequestFlag.ack, header, [], IFINFO_LENGTH));
+    const asked = this.#ask(RouteMessage.deleteLink, RequestFlag.ack, linkHeader(index));
+    await unlessErrno(["ENODEV"], undefined, asked);
   }
 
   /** Returns an interface's addresses, in both families. Throws KernelError. */
   async addressesOf(index: number): Promise<LinkAddress[]> {
-    const replies = await this.#ask(Message.getAddress, RequestFlag.dump, addressHeader(0, 0, 0), [], IFADDR_LENGTH);
+    const replies = await this.#ask(RouteMessage.getAddress, RequestFlag.dump, addressHeader(0, 0, 0));
     return replies.flatMap((reply) => {
-      if (reply.type !== Message.newAddress || headerNumber(reply.header, 4, 4) !== index) return [];
+      if (reply.type !== RouteMessage.newAddress || headerNumber(reply.header, 4, 4) !== index) return [];
       const bytes = dataOf(reply.attributes, IFA_LOCAL) ?? dataOf(reply.attributes, IFA_ADDRESS);
       if (bytes === undefined || (bytes.length !== 4 && bytes.length !== 16)) return [];
       const family = bytes.length === 4 ? ("ip" as const) : ("ip6" as const);
@@ -113,21 +87,17 @@ export class LinkTable {
     const header = addressHeader(AF[family], prefixLength, index);
     const attributes = [attribute(IFA_LOCAL, bytes), attribute(IFA_ADDRESS, bytes)];
     const gone = ["EADDRNOTAVAIL", "ENODEV"];
-    await this.#unless(gone, this.#ask(Message.deleteAddress, RequestFlag.ack, header, attributes, IFADDR_LENGTH));
+    await unlessErrno(gone, undefined, this.#ask(RouteMessage.deleteAddress, RequestFlag.ack, header, attributes));
   }
 
   /** Returns the source address of this node's packets to `destination`, or undefined if there is no route. Throws KernelError. */
   async sourceTo(destination: string): Promise<string | undefined> {
     const bytes = addressBytes(destination) ?? new Uint8Array();
     const header = routeHeader(bytes, 0, 0, 0);
-    try {
-      const [reply] = await this.#ask(Message.getRoute, 0, header, [attribute(RTA_DST, bytes)], RTMSG_LENGTH);
-      const source = reply && dataOf(reply.attributes, RTA_PREFSRC);
-      return source === undefined ? undefined : formatAddress(source);
-    } catch (error) {
-      if (isErrno(error, "ENETUNREACH", "EHOSTUNREACH", "EACCES", "EINVAL")) return undefined;
-      throw error;
-    }
+    const asked = this.#ask(RouteMessage.getRoute, 0, header, [attribute(RouteAttribute.dst, bytes)]);
+    const [reply] = await unlessErrno(NO_ROUTE, [], asked);
+    const source = reply && dataOf(reply.attributes, RouteAttribute.prefsrc);
+    return source && formatAddress(source);
   }
 
   /**
@@ -137,21 +107,21 @@ export class LinkTable {
    */
   async setLocalSource(index: number, address: string, source: string): Promise<void> {
     const bytes = addressBytes(address) ?? new Uint8Array();
-    const from = attribute(RTA_PREFSRC, addressBytes(source) ?? new Uint8Array());
+    const from = attribute(RouteAttribute.prefsrc, addressBytes(source) ?? new Uint8Array());
     if (bytes.length === 4) {
       const flags = RequestFlag.ack | RequestFlag.replace;
       const attributes = [...localRoute(index, bytes), from];
-      await this.#ask(Message.newRoute, flags, localHeader(bytes), attributes, RTMSG_LENGTH);
+      await this.#ask(RouteMessage.newRoute, flags, localHeader(bytes), attributes);
       return;
     }
     const attributes = [
       ...localRoute(LOOPBACK_INDEX, bytes),
-      attribute(RTA_PRIORITY, number(REPLACED_METRIC, 4)),
+      attribute(RouteAttribute.priority, number(REPLACED_METRIC, 4)),
       from,
     ];
     const flags = RequestFlag.ack | RequestFlag.create | RequestFlag.exclusive;
-    const added = this.#ask(Message.newRoute, flags, localHeader(bytes), attributes, RTMSG_LENGTH);
-    await this.#unless(["EEXIST"], added);
+    const added = this.#ask(RouteMessage.newRoute, flags, localHeader(bytes), attributes);
+    await unlessErrno(["EEXIST"], undefined, added);
     await this.#deleteRoute(index, bytes);
   }
 
@@ -163,26 +133,12 @@ export class LinkTable {
 
   async #deleteRoute(index: number, destination: Uint8Array): Promise<void> {
     const route = localRoute(index, destination);
-    const done = this.#ask(Message.deleteRoute, RequestFlag.ack, localHeader(destination), route, RTMSG_LENGTH);
-    await this.#unless(["ESRCH", "ENODEV"], done);
+    const done = this.#ask(RouteMessage.deleteRoute, RequestFlag.ack, localHeader(destination), route);
+    await unlessErrno(["ESRCH", "ENODEV"], undefined, done);
   }
 
-  async #unless(errnos: readonly string[], done: Promise<unknown>): Promise<void> {
-    try {
-      await done;
-    } catch (error) {
-      if (!isErrno(error, ...errnos)) throw error;
-    }
-  }
-
-  #ask(
-    type: number,
-    flags: number,
-    header: Uint8Array,
-    attributes: readonly Uint8Array[],
-    replyHeader: number,
-  ): Promise<Reply[]> {
-    return ask(this.#netlink, NetlinkProtocol.route, { type, flags, header, attributes }, replyHeader);
+  #ask(type: number, flags: number, header: Uint8Array, attributes: readonly Uint8Array[] = []) {
+    return askRoutes(this.#netlink, type, flags, header, attributes);
   }
 }
 
@@ -199,7 +155,7 @@ function routeHeader(destination: Uint8Array, table: number, scope: number, type
 }
 
 function localRoute(index: number, destination: Uint8Array): readonly Uint8Array[] {
-  return [attribute(RTA_DST, destination), attribute(RTA_OIF, number(index, 4))];
+  return [attribute(RouteAttribute.dst, destination), attribute(RouteAttribute.oif, number(index, 4))];
 }
 
 function localHeader(destination: Uint8Array): Uint8Array {

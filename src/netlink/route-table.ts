@@ -1,14 +1,11 @@
 /** Reads the kernel's routes over rtnetlink (linux/rtnetlink.h, fib_rules.h). Changes nothing. */
 import { AF } from "../base/ip-families.js";
 import { addressBytes, type IpFamily } from "../base/ip.js";
-import { isErrno } from "../nft/kernel/errors.js";
+import { unlessErrno } from "../nft/kernel/errors.js";
 import {
-  ask,
   attribute,
   headerNumber,
-  joined,
   type NetlinkExchange,
-  NetlinkProtocol,
   nestOf,
   number,
   numberOf,
@@ -16,26 +13,18 @@ import {
   RequestFlag,
   textOf,
 } from "../nft/kernel/netlink-message.js";
+import {
+  askRoutes,
+  LinkAttribute,
+  linkHeader,
+  linkKind,
+  NO_ROUTE,
+  RouteAttribute,
+  RouteMessage,
+} from "./route-message.js";
 
-const GET_LINK = 18;
-const GET_ROUTE = 26;
-const GET_RULE = 34;
-const IFINFO_LENGTH = 16;
-const IFLA_IFNAME = 3;
-const IFLA_MTU = 4;
-const IFLA_MASTER = 10;
-const IFLA_LINKINFO = 18;
-const IFLA_GROUP = 27;
-const IFLA_INFO_KIND = 1;
-const RTMSG_LENGTH = 12;
 const RTM_TYPE = 7;
-const RTA_DST = 1;
-const RTA_SRC = 2;
-const RTA_IIF = 3;
-const RTA_OIF = 4;
-const RTA_METRICS = 8;
 const RTAX_MTU = 2;
-const RTA_MARK = 16;
 const FIB_RULE_LENGTH = 12;
 const FIB_RULE_TOS = 3;
 /**
@@ -100,26 +89,23 @@ export class RouteTable {
     const header = Uint8Array.of(family, bytes.length * 8, (from?.length ?? 0) * 8, 0, 0, 0, 0, 0, 0, 0, 0, 0);
     const index = inInterface === undefined ? undefined : (await this.links()).find(({ name }) => name === inInterface);
     const attributes = [
-      attribute(RTA_DST, bytes),
-      ...(from === undefined ? [] : [attribute(RTA_SRC, from)]),
-      ...(index === undefined ? [] : [attribute(RTA_IIF, number(index.index, 4))]),
-      ...(mark === undefined ? [] : [attribute(RTA_MARK, number(mark, 4))]),
+      attribute(RouteAttribute.dst, bytes),
+      ...(from === undefined ? [] : [attribute(RouteAttribute.src, from)]),
+      ...(index === undefined ? [] : [attribute(RouteAttribute.iif, number(index.index, 4))]),
+      ...(mark === undefined ? [] : [attribute(RouteAttribute.mark, number(mark, 4))]),
     ];
-    try {
-      const [reply] = await this.#ask(GET_ROUTE, 0, header, attributes, RTMSG_LENGTH);
-      const out = reply && numberOf(reply.attributes, RTA_OIF);
-      const link = out === undefined ? undefined : await this.#link(out);
-      if (reply === undefined || link === undefined) return "none";
-      return {
-        type: headerNumber(reply.header, RTM_TYPE, 1),
-        interfaceName: textOf(link.attributes, IFLA_IFNAME) ?? "",
-        mtu: numberOf(nestOf(reply.attributes, RTA_METRICS), RTAX_MTU) ?? numberOf(link.attributes, IFLA_MTU),
-      };
-    } catch (error) {
-      // There is no route, or its type is prohibit or blackhole.
-      if (isErrno(error, "ENETUNREACH", "EHOSTUNREACH", "EACCES", "EINVAL")) return "none";
-      throw error;
-    }
+    const asked = askRoutes(this.#netlink, RouteMessage.getRoute, 0, header, attributes);
+    const [reply] = await unlessErrno(NO_ROUTE, [], asked);
+    const out = reply && numberOf(reply.attributes, RouteAttribute.oif);
+    const link = out === undefined ? undefined : await this.#link(out);
+    if (reply === undefined || link === undefined) return "none";
+    return {
+      type: headerNumber(reply.header, RTM_TYPE, 1),
+      interfaceName: textOf(link.attributes, LinkAttribute.name) ?? "",
+      mtu:
+        numberOf(nestOf(reply.attributes, RouteAttribute.metrics), RTAX_MTU) ??
+        numberOf(link.attributes, LinkAttribute.mtu),
+    };
   }
 
   /**
@@ -129,7 +115,7 @@ export class RouteTable {
   async policies(family: IpFamily): Promise<RoutePolicies> {
     const header = new Uint8Array(FIB_RULE_LENGTH);
     header[0] = AF[family];
-    const rules = await this.#ask(GET_RULE, RequestFlag.dump, header, [], FIB_RULE_LENGTH);
+    const rules = await askRoutes(this.#netlink, RouteMessage.getRule, RequestFlag.dump, header);
     if (rules.length <= DEFAULT_RULES[family]) return "none";
     const keys = rules.flatMap(({ attributes }) => [...attributes.keys()]).filter((key) => !PLAIN_FRA.has(key));
     const isOfService = rules.some(({ header: fields }) => headerNumber(fields, FIB_RULE_TOS, 1) !== 0);
@@ -144,36 +130,25 @@ export class RouteTable {
   }
 
   async #readLinks(): Promise<KernelLink[]> {
-    const replies = await this.#ask(GET_LINK, RequestFlag.dump, new Uint8Array(IFINFO_LENGTH), [], IFINFO_LENGTH);
-    const name = ({ attributes }: Reply): string => textOf(attributes, IFLA_IFNAME) ?? "";
+    const replies = await askRoutes(this.#netlink, RouteMessage.getLink, RequestFlag.dump, linkHeader(0));
+    const name = ({ attributes }: Reply): string => textOf(attributes, LinkAttribute.name) ?? "";
     const index = ({ header }: Reply): number => headerNumber(header, 4, 4);
     const names = new Map(replies.map((link) => [index(link), name(link)]));
     return replies.map((link) => ({
       index: index(link),
       name: name(link),
-      kind: textOf(nestOf(link.attributes, IFLA_LINKINFO), IFLA_INFO_KIND) ?? "",
-      group: numberOf(link.attributes, IFLA_GROUP) ?? 0,
-      master: names.get(numberOf(link.attributes, IFLA_MASTER) ?? 0),
+      kind: linkKind(link),
+      group: numberOf(link.attributes, LinkAttribute.group) ?? 0,
+      master: names.get(numberOf(link.attributes, LinkAttribute.master) ?? 0),
     }));
   }
 
   #link(index: number): Promise<Reply | undefined> {
     let link = this.#linksByIndex.get(index);
     if (link === undefined) {
-      const header = joined([new Uint8Array(4), number(index, 4), new Uint8Array(8)]);
-      link = this.#ask(GET_LINK, 0, header, [], IFINFO_LENGTH).then(([reply]) => reply);
+      link = askRoutes(this.#netlink, RouteMessage.getLink, 0, linkHeader(index)).then(([reply]) => reply);
       this.#linksByIndex.set(index, link);
     }
     return link;
-  }
-
-  #ask(
-    type: number,
-    flags: number,
-    header: Uint8Array,
-    attributes: readonly Uint8Array[],
-    replyHeader: number,
-  ): Promise<Reply[]> {
-    return ask(this.#netlink, NetlinkProtocol.route, { type, flags, header, attributes }, replyHeader);
   }
 }

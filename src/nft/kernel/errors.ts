@@ -72,6 +72,16 @@ export function isErrno(error: unknown, ...errnos: readonly string[]): boolean {
   return error instanceof KernelError && error.errno !== undefined && errnos.includes(error.errno);
 }
 
+/** Returns the result, or `fallback` if the kernel answered with one of these errnos. Throws any other error. */
+export async function unlessErrno<T, F>(errnos: readonly string[], fallback: F, result: Promise<T>): Promise<T | F> {
+  try {
+    return await result;
+  } catch (error) {
+    if (isErrno(error, ...errnos)) return fallback;
+    throw error;
+  }
+}
+
 const NAMES = new Map(Object.entries(constants.errno).map(([name, number]) => [number, name]));
 /** Linux errnos that netfilter uses and Node's table lacks. */
 NAMES.set(85, "ERESTART").set(524, "ENOTSUPP");
