@@ -34,8 +34,8 @@ Expr DecodeObjectData(uint32_t type, const AttrView& data);
 size_t VerdictDataBound(const Verdict& verdict);
 void EncodeVerdictData(AttrWriter& writer, uint16_t type, const Verdict& verdict);
 
-// Decodes the payload of an NFTA_DATA_VERDICT. Returns false if a Verdict cannot hold it, or src/nft/kernel/kernel.ts has
-// no form for it.
+// Decodes the payload of an NFTA_DATA_VERDICT. Returns false if a Verdict cannot hold it, or src/nft/kernel/kernel.ts
+// has no form for it.
 bool DecodeVerdict(const AttrView& nest, Verdict* verdict);
 
 }  // namespace nftp

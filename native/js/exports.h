@@ -1,4 +1,5 @@
-// The addon's functions, by subject. src/nft/kernel/nft-addon.ts and conntrack-addon.ts document them. Main thread only.
+// The addon's functions, by subject. src/nft/kernel/nft-addon.ts and conntrack-addon.ts document them. Main thread
+// only.
 #pragma once
 
 #include <napi.h>
