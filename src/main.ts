@@ -1,4 +1,4 @@
 #!/usr/bin/env node
 import { start } from "./start.js";
 
-await start(() => import("./cli/program.js"));
+await start(() => import("./cli/commands/program.js"));

@@ -5,7 +5,7 @@
  * Code that runs while the snapshot is built must not depend on this machine: no environment, no time, no addon, no sockets.
  */
 import { startupSnapshot } from "node:v8";
-import * as program from "./cli/program.js";
+import * as program from "./cli/commands/program.js";
 import { start } from "./start.js";
 // Otherwise these modules are loaded with import().
 /* oxlint-disable import/no-unassigned-import */

@@ -9,7 +9,7 @@ import {
   useCodeCache,
 } from "./base/runtime.js";
 import { handleStdoutErrors, writeError } from "./cli/stdio.js";
-import type * as program from "./cli/program.js";
+import type * as program from "./cli/commands/program.js";
 import { loadAddon } from "./nft/kernel/addon.js";
 
 /**

@@ -1,6 +1,6 @@
 /** Commands whose help is at most 80 columns wide and ends with examples. */
 import { type Argument, Command, Help, InvalidArgumentError, Option } from "commander";
-import { type Flag, flagTerm, problemOf } from "./flags/read-flags.js";
+import { type Flag, flagTerm, problemOf } from "./read-flags.js";
 
 const WIDTH = 80;
 /** The description of a wider term starts on the next line. */

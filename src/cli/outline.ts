@@ -1,7 +1,7 @@
 /** The command line as data, for completion and the manual page. */
 import type { Command, Option } from "commander";
 import { CliCommand, describe, type Example, flagOption } from "./cli-command.js";
-import type { Flag } from "./flags/read-flags.js";
+import type { Flag } from "./read-flags.js";
 
 export interface CommandOutline {
   /** The words after the program's name: "conntrack list", or "". */

@@ -15,7 +15,7 @@
  */
 import { randomInt } from "node:crypto";
 import { arrange, assignIndices } from "../model/balance/indices.js";
-import { endpointsOf, type ListKind } from "../model/balance/slots.js";
+import { endpointsOf, type ListKind } from "../model/slots.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { ElementSet } from "../nft/engine-exports.js";

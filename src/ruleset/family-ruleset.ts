@@ -3,7 +3,7 @@
  * touches that service's elements; nothing here grows with the cluster.
  */
 import { arrange, IndexAssigner } from "../model/balance/indices.js";
-import { endpointsOf, type ListKind, type Stood } from "../model/balance/slots.js";
+import { endpointsOf, type ListKind, type Stood } from "../model/slots.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";

@@ -1,4 +1,4 @@
-import type { Slots } from "../model/balance/slots.js";
+import type { Slots } from "../model/slots.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { PortLimits } from "./limit-chains.js";

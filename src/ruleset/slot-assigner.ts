@@ -1,7 +1,7 @@
 import { runAtOnce, TakingTurns } from "../base/time-slice.js";
 import { isSameBalance } from "../model/balance/endpoint-balance.js";
 import { indicesIn } from "../model/balance/indices.js";
-import { type BalancedView, endpointsOf, type Slots, slotsOf, type Stood } from "../model/balance/slots.js";
+import { type BalancedView, endpointsOf, type Slots, slotsOf, type Stood } from "../model/slots.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { ServicePortState } from "./service-port-state.js";
 

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAddress } from "../../src/base/ip.ts";
 import { explainPacket, type Explanation } from "../../src/tools/explain/explain-packet.ts";
-import type { Transport } from "../../src/tools/explain/packet-spec.ts";
+import type { Transport } from "../../src/tools/explain/machine/packet-spec.ts";
 import { NftKernel } from "../../src/nft/kernel/nft-kernel.ts";
 import { FAMILIES, type Family, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";

@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from "node:fs";
-import { join, relative } from "node:path";
+import { dirname, join, relative } from "node:path";
 import { expect, test } from "vitest";
 
 const SOURCE = join(import.meta.dirname, "../../src");
@@ -18,12 +18,18 @@ function importsOf(room: string): string[] {
   });
 }
 
+/** Every source file, by its path in src/. */
+const FILES = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name));
+
 /** Includes types. */
 function filesImportedBy(name: string): string[] {
   const imports = readFileSync(join(SOURCE, name), "utf8").matchAll(
     /^(?:import|export)\s[^;]*?from "(\.[^"]+)\.js";/gm,
   );
-  return Array.from(imports, ([, from = ""]) => `${relative(SOURCE, join(SOURCE, name, "..", from))}.ts`);
+  return Array.from(imports, ([, from = ""]) => {
+    const other = relative(SOURCE, join(SOURCE, name, "..", from));
+    return FILES.includes(`${other}.tsx`) ? `${other}.tsx` : `${other}.ts`;
+  });
 }
 
 /** In order, from the lowest room up. */
@@ -45,24 +51,31 @@ test("every room has its floor", () => {
 test.each(FLOORS.map((room, floor) => [room, FLOORS.slice(floor + 1)] as const))(
   "%s/ imports neither code nor types from a room above it",
   (room, above) => {
-    const names = readdirSync(join(SOURCE, room), { recursive: true, encoding: "utf8" });
+    const names = FILES.filter((name) => name.startsWith(`${room}/`));
     const upward = names.flatMap((name) => {
-      const imports = name.endsWith(".ts") ? filesImportedBy(join(room, name)) : [];
-      return imports.filter((other) => above.includes(other.split("/")[0])).map((other) => `${name} → ${other}`);
+      const imports = filesImportedBy(name).filter((other) => above.includes(other.split("/")[0]));
+      return imports.map((other) => `${name} → ${other}`);
     });
     expect(upward).toEqual([]);
   },
 );
 
+test("no two folders of a room import each other, even for types", () => {
+  const arrows = new Map<string, string>();
+  for (const name of FILES)
+    for (const other of filesImportedBy(name))
+      if (dirname(name) !== dirname(other)) arrows.set(`${dirname(name)} → ${dirname(other)}`, `${name} → ${other}`);
+  const mutual = [...arrows].filter(([arrow]) => arrows.has(arrow.split(" → ").toReversed().join(" → ")));
+  expect(mutual.map(([, files]) => files)).toEqual([]);
+});
+
 test("a file's name describes its contents", () => {
-  const names = readdirSync(SOURCE, { recursive: true, encoding: "utf8" });
-  expect(names.filter((name) => /(^|\/)(types|index|text|report|fields|utils|helpers)\.ts$/.test(name))).toEqual([]);
+  expect(FILES.filter((name) => /(^|\/)(types|index|text|report|fields|utils|helpers)\.ts$/.test(name))).toEqual([]);
 });
 
 test("no files import each other in a circle, even for types", () => {
-  const names = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name));
-  const imports = new Map(names.map((name) => [name, filesImportedBy(name)]));
-  const circular = names.filter((name) => {
+  const imports = new Map(FILES.map((name) => [name, filesImportedBy(name)]));
+  const circular = FILES.filter((name) => {
     const reached = new Set(imports.get(name));
     for (const other of reached) for (const next of imports.get(other) ?? []) reached.add(next);
     return reached.has(name);
@@ -94,13 +107,8 @@ test("the machine of `explain` knows neither the node nor texts", () => {
 const ENTRIES = ["nft/engine-exports.ts", "nft/conntrack/", "nft/kernel/"];
 
 test("the proxier uses the library's engine through the package's own entry point, nft-proxier/engine", () => {
-  const rooms = FLOORS.filter((room) => room !== "nft");
-  const names = rooms.flatMap((room) =>
-    readdirSync(join(SOURCE, room), { recursive: true, encoding: "utf8" }).map((name) => join(room, name)),
-  );
-  const inside = names.flatMap((name) =>
-    (name.endsWith(".ts") ? filesImportedBy(name) : []).filter((other) => other.startsWith("nft/")),
-  );
+  const names = FILES.filter((name) => !name.startsWith("nft/"));
+  const inside = names.flatMap((name) => filesImportedBy(name).filter((other) => other.startsWith("nft/")));
   expect([...new Set(inside)].filter((name) => !ENTRIES.some((entry) => name.startsWith(entry)))).toEqual([]);
 });
 

@@ -10,7 +10,7 @@ import type {
   StatusProblem,
   StatusReport,
 } from "../../observe/status-report.js";
-import type { Addressed } from "../../tools/explain/packet-spec.js";
+import type { Addressed } from "../../tools/explain/machine/packet-spec.js";
 
 /** Each method rejects with UserError if the source has no answer. The message says why, and what to do. */
 export interface Answers {

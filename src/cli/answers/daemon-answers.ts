@@ -9,7 +9,7 @@ import type {
   StatusReport,
   UnservedService,
 } from "../../observe/status-report.js";
-import type { Addressed } from "../../tools/explain/packet-spec.js";
+import type { Addressed } from "../../tools/explain/machine/packet-spec.js";
 import { UserError } from "../stdio.js";
 import type { Answers } from "./answers.js";
 

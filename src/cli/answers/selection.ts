@@ -6,7 +6,7 @@ import { closest } from "../../base/closest.js";
 import { familyOf, parseAddress, withPort } from "../../base/ip.js";
 import { vipsOf } from "../../model/service-address.js";
 import type { ServiceList, ServicePortStatus } from "../../observe/status-report.js";
-import { TRANSPORTS } from "../../tools/explain/packet-spec.js";
+import { TRANSPORTS } from "../../tools/explain/machine/packet-spec.js";
 import { UserError } from "../stdio.js";
 import type { DaemonAnswers } from "./daemon-answers.js";
 

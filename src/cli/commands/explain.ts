@@ -1,7 +1,7 @@
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { familyOf, parseAddress, withPort } from "../../base/ip.js";
 import { vipsOf } from "../../model/service-address.js";
-import { TRANSPORTS } from "../../tools/explain/packet-spec.js";
+import { TRANSPORTS } from "../../tools/explain/machine/packet-spec.js";
 import { packetOf, type PacketReport, reportOn, type Sources } from "../../tools/explain/packet-report.js";
 import { reportText } from "../../tools/explain/text/report-text.js";
 import { DaemonAnswers, isDaemonAway } from "../answers/daemon-answers.js";

@@ -5,7 +5,7 @@ import { HELP } from "../flags/flags-help.js";
 import { type FlagName, KUBE_PROXY_FLAGS } from "../flags/kube-proxy-flags.js";
 import { flag, optionsOf } from "../flags/own-flags.js";
 import type { PreflightFormat } from "./preflight.js";
-import { type FlagsGiven, readFlags } from "../flags/read-flags.js";
+import { type FlagsGiven, readFlags } from "../read-flags.js";
 
 /** kube-proxy's flags for tasks other than serving. */
 const OTHER_TASKS: readonly string[] = ["write-config-to", "cleanup", "init-only", "version"] satisfies FlagName[];

@@ -1,6 +1,6 @@
 import type { ServicePortStatus } from "../../observe/status-report.js";
 import { ownerOf } from "../../tools/explain/packet-report.js";
-import type { Addressed } from "../../tools/explain/packet-spec.js";
+import type { Addressed } from "../../tools/explain/machine/packet-spec.js";
 import type { TraceRequest } from "../../tools/trace/trace-request.js";
 import type { PacketNames } from "../../tools/trace/outcome-line.js";
 import type { TracedPacket } from "../../tools/trace/traced-packet.js";

@@ -2,7 +2,7 @@
 import { flagLines, wrapped } from "../cli-command.js";
 import { type FlagName, IGNORED, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 import { OWN_FLAGS, type OwnFlagName } from "./own-flags.js";
-import type { Flag } from "./read-flags.js";
+import type { Flag } from "../read-flags.js";
 
 export const HELP: Flag = { name: "help", short: "h", type: "bool", placeholder: "", usage: "show this help" };
 

@@ -1,6 +1,6 @@
 /** The content of /flagz on the metrics port. */
 import { type FlagName, type FlagValues, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
-import type { FlagType } from "./read-flags.js";
+import type { FlagType } from "../read-flags.js";
 
 const ZERO: Readonly<Record<FlagType, string>> = {
   bool: "false",

@@ -3,7 +3,7 @@
  * (--boot-id-file, --machine-id-file of cAdvisor), k8s.io/component-base logs/api/v1 (AddFlags) and version/verflag.
  */
 
-import type { Flag, FlagType, ValueOf } from "./read-flags.js";
+import type { Flag, FlagType, ValueOf } from "../read-flags.js";
 
 export interface FlagSpec extends Flag {
   /** Path of the KubeProxyConfiguration field that the flag sets, or "". */

@@ -5,7 +5,7 @@ import type { GcInterval } from "../../conntrack/conntrack-service.js";
 import { parseInterfaces } from "../../flowtable/interfaces.js";
 import { SERVICE_COUNTERS, type ServiceCounters } from "../../ruleset/service-counters.js";
 import { flagOption } from "../cli-command.js";
-import { BadValue, type Flag, type FlagType, type ValueOf } from "./read-flags.js";
+import { BadValue, type Flag, type FlagType, type ValueOf } from "../read-flags.js";
 
 const LEAST_GC_MS = 10_000;
 const MOST_GC_MS = 24 * 3_600_000;

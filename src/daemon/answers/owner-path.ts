@@ -1,5 +1,5 @@
 /** The request for the owner of an address and port. */
-import type { Addressed } from "../../tools/explain/packet-spec.js";
+import type { Addressed } from "../../tools/explain/machine/packet-spec.js";
 import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 
 /** Returns the words of the path below "/v1/". */

@@ -12,7 +12,7 @@ import { Journey, type JourneyEnd, type Origin } from "./machine/journey.js";
 import type { World } from "./machine/machine-world.js";
 import { PacketState } from "./machine/packet-state.js";
 import { endText } from "./machine/hooks.js";
-import type { PacketSpec } from "./packet-spec.js";
+import type { PacketSpec } from "./machine/packet-spec.js";
 import { worldOf } from "./world/node-world.js";
 import { type RoutedKernel, Routing } from "./world/routing.js";
 

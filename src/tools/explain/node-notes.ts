@@ -11,7 +11,7 @@ import {
   readSysctl,
 } from "../../node/packet-settings.js";
 import type { Explanation } from "./explain-packet.js";
-import type { PacketSpec } from "./packet-spec.js";
+import type { PacketSpec } from "./machine/packet-spec.js";
 import type { Routing } from "./world/routing.js";
 
 /** Maximum number of endpoints whose routes are looked up. */

@@ -3,12 +3,12 @@ import { vipsOf } from "../../model/service-address.js";
 import { familyOf, type IpFamily, parseAddress } from "../../base/ip.js";
 import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../../observe/status-report.js";
 import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
-import { hostAndPort, packetWords } from "../packet-words.js";
+import { hostAndPort, packetWords } from "./packet-words.js";
 import { isLoopback } from "../../node/node-facts.js";
 import { readListeners } from "../../node/socket-listeners.js";
 import { explainArriving, type ExplainedEndpoint, type Explanation } from "./explain-packet.js";
 import { nodeNotes } from "./node-notes.js";
-import { type Addressed, LOOPBACK, OUTSIDE, type PacketSpec } from "./packet-spec.js";
+import { type Addressed, LOOPBACK, OUTSIDE, type PacketSpec } from "./machine/packet-spec.js";
 import {
   differenceNotes,
   masqueradeNotes,

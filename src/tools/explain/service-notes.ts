@@ -11,7 +11,7 @@ import {
 import { TABLE_NAME } from "../../ruleset/names.js";
 import type { Listener } from "../../node/socket-listeners.js";
 import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain-packet.js";
-import type { PacketSpec } from "./packet-spec.js";
+import type { PacketSpec } from "./machine/packet-spec.js";
 import type { OpenConnections } from "./world/open-connections.js";
 
 /** An open connection keeps its first endpoint. */

@@ -2,7 +2,7 @@
  * Selects packets to trace, and builds the table whose rules mark them (`meta nftrace set 1`). After that, the kernel
  * reports what the rules of every table do with the packet (NFNLGRP_NFTRACE). Pure.
  */
-import type { Transport } from "../explain/packet-spec.js";
+import type { Transport } from "../explain/machine/packet-spec.js";
 import { Hook, TableFlag } from "../../nft/kernel/constants.js";
 import type { BaseChain, Op, TableRef } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";

@@ -1,7 +1,7 @@
 /** Parses addresses and ports from the start of a packet's headers, as the kernel reports them. Pure. */
 import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { IpProto } from "../../base/protocols.js";
-import { type Transport, TRANSPORTS } from "../explain/packet-spec.js";
+import { type Transport, TRANSPORTS } from "../explain/machine/packet-spec.js";
 import type { TraceEvent } from "../../nft/kernel/kernel.js";
 
 export interface TraceTuple {

@@ -3,8 +3,8 @@ import { addressesOf, NODE_PORT } from "../../model/service-address.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { familyOf, parseAddress, parseCIDR } from "../../base/ip.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
-import { type Transport, TRANSPORTS } from "../explain/packet-spec.js";
-import { hostAndPort, packetWords } from "../packet-words.js";
+import { type Transport, TRANSPORTS } from "../explain/machine/packet-spec.js";
+import { hostAndPort, packetWords } from "../explain/packet-words.js";
 import type { TraceFilter, TraceSelector } from "./trace-filter.js";
 
 /** Arguments that select no packets, or too many. The message names the error. */

@@ -1,5 +1,5 @@
 /** The report of `trace` on a packet. The JSON is versioned. */
-import type { Transport } from "../explain/packet-spec.js";
+import type { Transport } from "../explain/machine/packet-spec.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { PacketFacts, TraceTuple } from "./trace-headers.js";
 import type { DropReason } from "./drop-reasons.js";

@@ -5,8 +5,8 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { completionScript } from "../../../src/cli/commands/completion.js";
-import { manPage } from "../../../src/cli/man.js";
-import { commandOutline } from "../../../src/cli/program.js";
+import { manPage } from "../../../src/cli/commands/man.js";
+import { commandOutline } from "../../../src/cli/commands/program.js";
 import { patience } from "../../lab/patience.ts";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
 

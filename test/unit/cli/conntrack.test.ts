@@ -15,7 +15,7 @@ import {
 import { entryColumns, type Format, jsonOf } from "../../../src/cli/commands/conntrack/entry-columns.js";
 import { Output, type OutputStream, Progress, ReaderGone } from "../../../src/cli/commands/conntrack/output.js";
 import { EntryWriter } from "../../../src/cli/commands/conntrack/entry-writer.js";
-import { main } from "../../../src/cli/program.js";
+import { main } from "../../../src/cli/commands/program.js";
 import {
   CONNTRACK_STATUS,
   type ConntrackEntry,

@@ -3,7 +3,7 @@ import { configFile, flagProblems, resolveConfig } from "../../../src/cli/flags/
 import { ALL_FLAGS } from "../../../src/cli/flags/flags-help.js";
 import { toFlagz } from "../../../src/cli/flags/flagz.js";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/flags/kube-proxy-flags.js";
-import { readFlags } from "../../../src/cli/flags/read-flags.js";
+import { readFlags } from "../../../src/cli/read-flags.js";
 import type { ProxyConfig } from "../../../src/config/proxy-config.js";
 
 const read = (...argv: string[]) => readFlags(argv, ALL_FLAGS);

@@ -24,14 +24,14 @@ async function packagesOf(file: string, seen = new Set<string>()): Promise<Set<s
 }
 
 describe("help and version", () => {
-  it.each(["main.ts", "cli/program.ts"])("%s loads only the command line parser", async (file) => {
+  it.each(["main.ts", "cli/commands/program.ts"])("%s loads only the command line parser", async (file) => {
     const found = await packagesOf(join(SOURCE, file));
     expect([...found].filter((name) => name !== "commander")).toEqual([]);
   });
 
   it("help and version load nothing of the service rooms except the names of counted things", async () => {
     const files = new Set<string>();
-    await packagesOf(join(SOURCE, "cli/program.ts"), files);
+    await packagesOf(join(SOURCE, "cli/commands/program.ts"), files);
     const found = [...files]
       .map((file) => relative(SOURCE, file))
       .filter((file) => /^(model|ruleset|table)\//.test(file));

@@ -2,7 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeEach, describe, expect, it } from "vitest";
 import { ALL_FLAGS } from "../../../src/cli/flags/flags-help.js";
-import { commandOutline, main } from "../../../src/cli/program.js";
+import { commandOutline, main } from "../../../src/cli/commands/program.js";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
 import { catchOutput, type Printed } from "./printed.ts";
 

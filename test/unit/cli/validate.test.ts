@@ -1,7 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeEach, describe, expect, test } from "vitest";
-import { main } from "../../../src/cli/program.js";
+import { main } from "../../../src/cli/commands/program.js";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
 import { catchOutput, type Printed } from "./printed.ts";
 

@@ -4,8 +4,8 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { ALL_FLAGS } from "../../../src/cli/flags/flags-help.js";
-import { program } from "../../../src/cli/program.js";
-import { readFlags } from "../../../src/cli/flags/read-flags.js";
+import { program } from "../../../src/cli/commands/program.js";
+import { readFlags } from "../../../src/cli/read-flags.js";
 
 const ROOT = join(import.meta.dirname, "../../..");
 

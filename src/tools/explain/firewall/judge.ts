@@ -9,7 +9,7 @@ import type { World } from "../machine/machine-world.js";
 import { bytesOf, CLIENT_PORT, type Direction, PacketState } from "../machine/packet-state.js";
 import { Passage, setInterfaces } from "../machine/passage.js";
 import type { Final } from "../machine/run-chain.js";
-import { OUTSIDE } from "../packet-spec.js";
+import { OUTSIDE } from "../machine/packet-spec.js";
 import { worldOf } from "../world/node-world.js";
 import { type RoutedKernel, Routing } from "../world/routing.js";
 import type { SeenFields } from "./seen-fields.js";

@@ -3,7 +3,7 @@ import { addressBytes, type IpFamily } from "../../../base/ip.js";
 import { addressesOf, NODE_PORT } from "../../../model/service-address.js";
 import type { ServicePortView } from "../../../model/service-port-view.js";
 import type { EndpointList } from "../../../objects/endpoint-list.js";
-import type { Transport } from "../packet-spec.js";
+import type { Transport } from "../machine/packet-spec.js";
 
 export interface ServicePacket {
   readonly family: IpFamily;

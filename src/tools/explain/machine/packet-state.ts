@@ -1,7 +1,7 @@
 /** The first packet of a connection as nf_tables expressions see it, and the changes that rules make to it. */
 import { formatAddress, type IpFamily, packAddress } from "../../../base/ip.js";
 import { CtState, IpProto, TcpFlag } from "../../../nft/kernel/constants.js";
-import type { PacketSpec, Transport } from "../packet-spec.js";
+import type { PacketSpec, Transport } from "./packet-spec.js";
 import { all, type Bits, equals, exactly, hostNumber, isKnown, partOf, textOf } from "./bits.js";
 import { type Ternary, unknownBits, withPart } from "./bits.js";
 import type { EndedBy } from "./hooks.js";

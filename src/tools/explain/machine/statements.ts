@@ -2,7 +2,7 @@
 import { formatAddress } from "../../../base/ip.js";
 import { AddressType, Hook, HOOK_NAMES, NatFlag, NatType, NfProto } from "../../../nft/kernel/constants.js";
 import type { Expr } from "../../../nft/kernel/kernel.js";
-import { LOOPBACK } from "../packet-spec.js";
+import { LOOPBACK } from "./packet-spec.js";
 import { all, type Bits, common, equals, exactly, isKnown, not, type Ternary, textOf, unknownBits } from "./bits.js";
 import { bytesOf, placeOf } from "./packet-state.js";
 import type { Done, RuleContext } from "./rule-context.js";

@@ -2,7 +2,7 @@
 import { NetlinkConntrack } from "../../../nft/conntrack/netlink-conntrack.js";
 import type { ConntrackEntry, ConntrackFilter } from "../../../nft/conntrack/conntrack-table.js";
 import { CtStatus, IpProto } from "../../../nft/kernel/constants.js";
-import type { Addressed } from "../packet-spec.js";
+import type { Addressed } from "../machine/packet-spec.js";
 
 /** The sender's established connections to the destination that have the same endpoint. */
 export interface OpenConnections {

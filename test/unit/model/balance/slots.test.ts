@@ -8,7 +8,7 @@ import { type Pieces, runAtOnce } from "../../../../src/base/time-slice.js";
 import { hashesOf } from "../../../../src/model/balance/hash.js";
 import { rendezvous } from "../../../../src/model/balance/rendezvous.js";
 import { prepareSlots } from "../../../../src/ruleset/slot-assigner.js";
-import { shareSlots, type Slots, slotsOf } from "../../../../src/model/balance/slots.js";
+import { shareSlots, type Slots, slotsOf } from "../../../../src/model/slots.js";
 import { someOf } from "../../../lab/length.ts";
 import { countTurns } from "../../../support/counted-turns.ts";
 import { PLAIN_VIEW } from "../objects.ts";

@@ -4,7 +4,7 @@ import { expect, it } from "vitest";
 import { matchesPatterns, compileFilter } from "../../../../src/nft/conntrack/compile-filter.js";
 import { packEntry } from "../../../../src/nft/conntrack/encode.js";
 import { filterOf } from "../../../../src/tools/explain/world/open-connections.js";
-import type { Addressed } from "../../../../src/tools/explain/packet-spec.js";
+import type { Addressed } from "../../../../src/tools/explain/machine/packet-spec.js";
 
 const TO: Addressed = { family: "ip", protocol: "udp", destination: "10.96.0.10", destinationPort: 53 };
 

@@ -1,6 +1,6 @@
 /** Reads flags in the syntax of Go's pflag, which kube-proxy uses. */
-import { closest } from "../../base/closest.js";
-import { parseDuration } from "../../config/duration.js";
+import { closest } from "../base/closest.js";
+import { parseDuration } from "../config/duration.js";
 
 /** Why a text is not a value of a flag. The message is the end of a sentence: "must be true or false". */
 export class BadValue extends Error {}

@@ -1,6 +1,6 @@
 /** A packet as people and other programs describe it. */
-import type { IpFamily } from "../../base/ip.js";
-import type { IpProto } from "../../nft/kernel/constants.js";
+import type { IpFamily } from "../../../base/ip.js";
+import type { IpProto } from "../../../nft/kernel/constants.js";
 
 export const TRANSPORTS = ["tcp", "udp", "sctp"] as const satisfies readonly (keyof typeof IpProto)[];
 export type Transport = (typeof TRANSPORTS)[number];

@@ -1,18 +1,18 @@
 import { Argument, CommanderError, InvalidArgumentError, Option } from "commander";
-import { CliCommand, flagLines } from "./cli-command.js";
-import { completionScript, type Shell, SHELLS } from "./commands/completion.js";
-import { parseDuration } from "../config/duration.js";
-import { LOG_LEVELS, type LogLevel } from "../base/logger.js";
-import { type CommandOutline, outlineOf } from "./outline.js";
-import { printableLines } from "../base/printable.js";
-import { UserError, writeError, writeOut } from "./stdio.js";
-import { ALL_FLAGS, allFlagsHelp, COMMON_FLAGS, EFFECTIVE_FLAGS } from "./flags/flags-help.js";
-import { optionsOf, OWN_FLAGS, ownOption, type OwnOptions } from "./flags/own-flags.js";
-import { addPreflight } from "./commands/preflight-command-line.js";
-import { addQuestions } from "./commands/questions-command-line.js";
-import type { HandoverOptions, ManifestOptions, ValidateOptions } from "./options.js";
-import { type FlagsGiven, readFlags } from "./flags/read-flags.js";
-import { printVersion } from "./version.js";
+import { CliCommand, flagLines } from "../cli-command.js";
+import { completionScript, type Shell, SHELLS } from "./completion.js";
+import { parseDuration } from "../../config/duration.js";
+import { LOG_LEVELS, type LogLevel } from "../../base/logger.js";
+import { type CommandOutline, outlineOf } from "../outline.js";
+import { printableLines } from "../../base/printable.js";
+import { UserError, writeError, writeOut } from "../stdio.js";
+import { ALL_FLAGS, allFlagsHelp, COMMON_FLAGS, EFFECTIVE_FLAGS } from "../flags/flags-help.js";
+import { optionsOf, OWN_FLAGS, ownOption, type OwnOptions } from "../flags/own-flags.js";
+import { addPreflight } from "./preflight-command-line.js";
+import { addQuestions } from "./questions-command-line.js";
+import type { HandoverOptions, ManifestOptions, ValidateOptions } from "../options.js";
+import { type FlagsGiven, readFlags } from "../read-flags.js";
+import { printVersion } from "../version.js";
 
 /** Exit codes: 0 done, 1 failed, 2 invalid command line. */
 const EXIT_FAILED = 1;
@@ -72,7 +72,7 @@ export async function program(name: string, words: readonly string[], done: Done
     .helpCommand("help [command]", "show the help of a command")
     .setExamples(["List the entries of a Service", "nft-proxier conntrack list --service default/web"]);
   if (words.includes("conntrack")) {
-    (await import("./commands/conntrack/command-line.js")).addConntrackCommands(conntrack, done);
+    (await import("./conntrack/command-line.js")).addConntrackCommands(conntrack, done);
   }
   addCompletion(root, done);
   addHelp(root, done);
@@ -110,7 +110,7 @@ function addManifestCommands(root: CliCommand, done: Done): void {
         self: CliCommand,
       ) => {
         const given = withManifests(options, self);
-        const { runCommand } = await import("./commands/serve.js");
+        const { runCommand } = await import("./serve.js");
         done(await runCommand(given));
       },
     );
@@ -129,7 +129,7 @@ function addManifestCommands(root: CliCommand, done: Done): void {
     )
     .action(async (options: Partial<ManifestOptions> & { family?: "ip" | "ip6"; logLevel: LogLevel }, self) => {
       const given = withManifests(options, self);
-      const { renderCommand } = await import("./commands/render.js");
+      const { renderCommand } = await import("./render.js");
       done(await renderCommand(given));
     });
 
@@ -146,7 +146,7 @@ function addManifestCommands(root: CliCommand, done: Done): void {
     )
     .action(async (options: Omit<ValidateOptions, "manifests"> & { manifests?: string }, self) => {
       const given = withManifests(options, self);
-      const { validateCommand } = await import("./commands/validate.js");
+      const { validateCommand } = await import("./validate.js");
       done(await validateCommand(given));
     });
 }
@@ -175,7 +175,7 @@ function addCleanup(root: CliCommand, done: Done): void {
       ["Remove the copy", "nft-proxier handover --remove"],
     )
     .action(async (options: HandoverOptions) => {
-      const { handoverCommand } = await import("./commands/handover.js");
+      const { handoverCommand } = await import("./handover.js");
       done(await handoverCommand(options));
     });
 
@@ -188,7 +188,7 @@ function addCleanup(root: CliCommand, done: Done): void {
     )
     .setExamples(["Remove all rules before another proxy starts", "nft-proxier cleanup"])
     .action(async (options: { logLevel: LogLevel }) => {
-      const { cleanupCommand } = await import("./commands/cleanup.js");
+      const { cleanupCommand } = await import("./cleanup.js");
       done(await cleanupCommand(options));
     });
 }
@@ -253,9 +253,9 @@ async function withoutCommand({ values, problems }: FlagsGiven, root: CliCommand
     else await printVersion(version === "raw");
     return 0;
   }
-  const { flagProblems } = await import("./flags/flag-config.js");
+  const { flagProblems } = await import("../flags/flag-config.js");
   refuse(root, version === undefined ? [...problems, ...flagProblems(values)] : problems);
-  const { proxyCommand } = await import("./commands/proxy.js");
+  const { proxyCommand } = await import("./proxy.js");
   return proxyCommand({ flags: values, own: optionsOf(values, OWN_FLAGS) });
 }
 

@@ -1,7 +1,7 @@
 /** The manual page nft-proxier(8), in roff (groff_man(7)), from the declarations of the help. */
-import type { Example } from "./cli-command.js";
-import { IGNORED_FLAGS } from "./flags/flags-help.js";
-import type { CommandOutline } from "./outline.js";
+import type { Example } from "../cli-command.js";
+import { IGNORED_FLAGS } from "../flags/flags-help.js";
+import type { CommandOutline } from "../outline.js";
 
 export function manPage(outline: readonly CommandOutline[], version: string): string {
   const [root, ...commands] = outline;

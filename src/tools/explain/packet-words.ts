@@ -1,5 +1,5 @@
 /** Parses the words of commands that describe packets: "[tcp|udp|sctp] [SOURCE] DESTINATION". Pure. */
-import { type Transport, TRANSPORTS } from "./explain/packet-spec.js";
+import { type Transport, TRANSPORTS } from "./machine/packet-spec.js";
 
 interface PacketWords {
   readonly protocol?: Transport;

@@ -4,12 +4,12 @@
  * because it only depends on the endpoints (rendezvous.ts). With random choice, only an endpoint's number of slots matters, so
  * endpoints keep their slots.
  */
-import { allWeights, type EndpointBalance, slotsFor, sum } from "./endpoint-balance.js";
-import type { EndpointList } from "../../objects/endpoint-list.js";
-import type { ServicePortView } from "../service-port-view.js";
-import type { Pieces } from "../../base/time-slice.js";
-import { hashesOf } from "./hash.js";
-import { rendezvous } from "./rendezvous.js";
+import { allWeights, type EndpointBalance, slotsFor, sum } from "./balance/endpoint-balance.js";
+import type { EndpointList } from "../objects/endpoint-list.js";
+import type { ServicePortView } from "./service-port-view.js";
+import type { Pieces } from "../base/time-slice.js";
+import { hashesOf } from "./balance/hash.js";
+import { rendezvous } from "./balance/rendezvous.js";
 
 export type ListKind = "cluster" | "local";
 
