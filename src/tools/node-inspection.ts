@@ -126,33 +126,23 @@ export async function inspectFirewalls(
 ): Promise<FirewallInspection> {
   try {
     const older = await findLegacyForward({ legacy, families, root });
-    const foreign = await readForeignChains(kernel, families, isMet);
-    const setting = settingProblems(foreign, masqueradeBit).map((each) => ({
-      check: "masquerade-bit" as const,
-      ...each,
-    }));
+    const setting = settingProblems(await readForeignChains(kernel, families, isMet), masqueradeBit);
     const ownMark = (1 << masqueradeBit) >>> 0;
-    const tried = await checkFirewalls({ kernel, services, packets, ownMark, isMet });
-    const { obstacles, clearing, ...check } = tried;
-    const legacyProblems = older
-      .filter(({ hasRules }) => hasRules === false)
-      .map((found): FirewallProblem => {
-        return { check: "forward-policy", what: droppingText(found), remedy: keptRemedy(found.command) };
-      });
-    const unread = [
-      ...check.unread,
-      ...older.flatMap(({ table, hasRules }) =>
-        hasRules === false ? [] : [`${table}, whose chain FORWARD drops by policy and has rules that cannot be read`],
-      ),
-    ];
+    const { obstacles, clearing, ...check } = await checkFirewalls({ kernel, services, packets, ownMark, isMet });
+    const legacyProblems: FirewallProblem[] = [];
+    const unread = [...check.unread];
+    for (const found of older) {
+      const where = `${found.table}, whose chain FORWARD drops by policy and has rules that cannot be read`;
+      const problem = { what: droppingText(found), remedy: keptRemedy(found.command) };
+      if (found.hasRules === false) legacyProblems.push({ check: "forward-policy", ...problem });
+      else unread.push(where);
+    }
     const checked = check.services > 0 || unread.length > 0;
+    const changing = clearing.map((rule) => clearingProblem(rule, masqueradeBit));
     const problems = [
       ...legacyProblems,
-      ...few(obstacles.map(firewallProblem), ["rule drops", "rules drop"]),
-      ...few(
-        [...clearing.map((rule) => clearingProblem(rule, masqueradeBit)), ...setting],
-        ["rule changes the mark of", "rules change the mark of"],
-      ),
+      ...few(obstacles.map(firewallProblem), "rule drops", "rules drop"),
+      ...few([...changing, ...setting], "rule changes the mark of", "rules change the mark of"),
     ];
     return { problems, check: checked ? { ...check, unread } : undefined };
   } catch (error) {
@@ -167,7 +157,7 @@ export async function inspectFirewalls(
 const NAMED = 3;
 const MOST_OBSTACLES = 10;
 
-function few(problems: readonly FirewallProblem[], [one, many]: readonly [string, string]): FirewallProblem[] {
+function few(problems: readonly FirewallProblem[], one: string, many: string): FirewallProblem[] {
   const told = problems.slice(0, MOST_OBSTACLES);
   const more = problems.length - told.length;
   if (more === 0) return told;

@@ -17,10 +17,10 @@ import type { OpenConnections } from "./world/open-connections.js";
 /** An open connection keeps its first endpoint. */
 export function openNotes(open: readonly OpenConnections[], { endpoints }: Explanation): string[] {
   if (open.length === 0) return ["open connections keep their endpoint; `nft-proxier conntrack list` shows them"];
-  const drawn = new Set(endpoints.map(({ address, port }) => withPort(address, port)));
-  const texts = open.map(({ address, port, count }) => {
-    const name = withPort(address, port);
-    return `${name} (${count}${drawn.has(name) ? "" : ", not used for new connections"})`;
+  const drawn = new Set(endpoints.map(nameOf));
+  const texts = open.map((each) => {
+    const isUsed = drawn.has(nameOf(each));
+    return `${nameOf(each)} (${each.count}${isUsed ? "" : ", not used for new connections"})`;
   });
   return [`established connections bypass these rules and keep their endpoint: ${someOf(texts)}`];
 }
@@ -30,9 +30,9 @@ export function differenceNotes(explanation: Explanation, desired: ServicePortSt
   const endpoints = desired?.endpoints;
   if (endpoints === undefined || explanation.verdict !== "endpoint") return [];
   const lists = (["clusterShare", "localShare"] as const).map(
-    (share) => new Set(endpoints.filter((each) => each[share] > 0).map(({ address, port }) => withPort(address, port))),
+    (share) => new Set(endpoints.filter((each) => each[share] > 0).map(nameOf)),
   );
-  const present = new Set(explanation.endpoints.map(({ address, port }) => withPort(address, port)));
+  const present = new Set(explanation.endpoints.map(nameOf));
   const without = (some: ReadonlySet<string>, others: ReadonlySet<string>): string[] =>
     [...some].filter((name) => !others.has(name));
   if (lists.some((list) => without(list, present).length === 0 && list.size === present.size)) return [];
@@ -53,13 +53,10 @@ export function differenceNotes(explanation: Explanation, desired: ServicePortSt
 /** A rule of another program prevents masquerading, so the answer comes back only if it passes this node anyway. */
 export function masqueradeNotes({ endpoints }: Explanation, desired: ServicePortStatus | undefined): string[] {
   const away = (desired?.endpoints ?? []).filter(({ local }) => !local);
-  const isAway = (of: ExplainedEndpoint): boolean =>
-    away.some((each) => withPort(each.address, each.port) === nameOf(of));
-  return Array.from(
-    Map.groupBy(endpoints, ({ unmasqueradedBy }) => unmasqueradedBy),
-    ([rule, some]) => [rule, some.filter(isAway).map(nameOf)] as const,
-  ).flatMap(([rule, names]) => {
+  const isAway = (of: ExplainedEndpoint): boolean => away.some((each) => nameOf(each) === nameOf(of));
+  return [...Map.groupBy(endpoints, ({ unmasqueradedBy }) => unmasqueradedBy)].flatMap(([rule, some]) => {
     if (rule === undefined) return [];
+    const names = some.filter(isAway).map(nameOf);
     const which = names.length === 0 ? "endpoints on other nodes" : `${someOf(names)}, on other nodes,`;
     const lost = `answers of ${which} bypass this node (unless they are routed through it), and the sender does not recognize them`;
     return [
@@ -68,7 +65,7 @@ export function masqueradeNotes({ endpoints }: Explanation, desired: ServicePort
   });
 }
 
-function nameOf({ address, port }: ExplainedEndpoint): string {
+function nameOf({ address, port }: Pick<ExplainedEndpoint, "address" | "port">): string {
   return withPort(address, port);
 }
 

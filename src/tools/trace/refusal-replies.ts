@@ -2,6 +2,7 @@
 import { IpProto } from "../../base/protocols.js";
 import type { TraceEvent } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
+import type { FoldedPacket } from "./trace-fold.js";
 import { readHeaders, readIpHeader, reversed, sameTuple, type TraceHeaders } from "./trace-headers.js";
 
 /** Codes of "destination unreachable" (RFC 792, RFC 1122; RFC 4443). */
@@ -40,15 +41,6 @@ interface Refusal {
   readonly headers: TraceHeaders | undefined;
 }
 
-/**
- * Identifies a packet that may have been refused: its headers as the other side saw them, and its conntrack entry if
- * known.
- */
-interface Refusable {
-  readonly last: TraceHeaders;
-  readonly ctId: number | undefined;
-}
-
 /** Remembers recent refusals. */
 export class RefusalReplies {
   readonly #seen: Refusal[] = [];
@@ -60,8 +52,8 @@ export class RefusalReplies {
     this.#seen.push({ at: now, kind, ctId: event.ctId, headers: readHeaders(event) });
   }
 
-  /** Returns how the packet was refused, or undefined if no refusal of it was seen. */
-  of({ last, ctId }: Refusable): string | undefined {
+  /** Returns how the packet was refused, or undefined if no refusal of it was seen. Its headers are those that the other side saw. */
+  of({ last, ctId }: Pick<FoldedPacket, "last" | "ctId">): string | undefined {
     return this.#seen.findLast(({ headers, ...refusal }) =>
       ctId !== undefined && refusal.ctId !== undefined
         ? refusal.ctId === ctId

@@ -131,9 +131,7 @@ async function meetPods(judge: Judge, { services, packets }: FirewallOptions, sl
 }
 
 /** Tables of other programs with base chains that such packets pass. */
-async function foreignTables(
-  kernel: RoutedKernel,
-): Promise<{ readonly tables: readonly TableRef[]; readonly unread: string[] }> {
+async function foreignTables(kernel: RoutedKernel): Promise<{ tables: readonly TableRef[]; unread: string[] }> {
   const tables: TableRef[] = [];
   const unread: string[] = [];
   for (const { family, table, flags } of await kernel.tables()) {

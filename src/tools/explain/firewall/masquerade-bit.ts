@@ -12,14 +12,16 @@ export function bitText(bit: number): string {
 /** The remedy for rules that change the bit. */
 export const ANOTHER_BIT = "set nftables.masqueradeBit to a bit that no program on this node uses";
 
+type SettingProblem = StatusProblem & { readonly check: "masquerade-bit" };
+
 /** nft-proxier masquerades each service connection whose packets have the bit, whichever program has set it. */
-export function settingProblems(chains: readonly ForeignChain[], bit: number): StatusProblem[] {
+export function settingProblems(chains: readonly ForeignChain[], bit: number): SettingProblem[] {
   return chains.filter(isBeforeMasquerading).flatMap(({ ref, chain: from, markBits }) => {
     const setting = [...markBits].filter(([, bits]) => (bits & (1 << bit)) !== 0).map(([chain]) => chain);
     if (setting.length === 0) return [];
     const about = `chain ${setting.slice(0, 3).join(", ")}${setting.includes(from) ? "" : `, from ${from}`}`;
     const what = `rules of table ${ref.family} ${ref.table} set ${bitText(bit)} (${about}), so nft-proxier masquerades the service connections that they mark`;
-    return [{ what, remedy: ANOTHER_BIT }];
+    return [{ check: "masquerade-bit", what, remedy: ANOTHER_BIT }];
   });
 }
 

@@ -74,7 +74,7 @@ function nameBits(name: string): Bits {
 }
 
 /** Unlisted are helper, expiration, and counted packets and bytes. */
-const CT: Readonly<Partial<Record<number, (state: PacketState, ofReply: boolean) => Bits>>> = {
+const CT: Readonly<Partial<Record<number, (state: PacketState) => Bits>>> = {
   [CtKey.status]: connectionStatus,
   [CtKey.direction]: ({ direction }) => exactly(Uint8Array.of(direction === "original" ? 0 : 1)),
   [CtKey.mark]: ({ ctMark }) => ctMark,
@@ -84,15 +84,9 @@ const CT: Readonly<Partial<Record<number, (state: PacketState, ofReply: boolean)
   [CtKey.protocol]: ({ protocol }) =>
     protocol === "icmp" ? unknownBits(1) : exactly(Uint8Array.of(IpProto[protocol])),
   [CtKey.l3protocol]: ({ family }) => exactly(Uint8Array.of(NfProto[family])),
-  [CtKey.src]: (...given) => connectionField("source", ...given),
-  [CtKey.srcIp]: (...given) => connectionField("source", ...given),
-  [CtKey.srcIp6]: (...given) => connectionField("source", ...given),
-  [CtKey.dst]: (...given) => connectionField("destination", ...given),
-  [CtKey.dstIp]: (...given) => connectionField("destination", ...given),
-  [CtKey.dstIp6]: (...given) => connectionField("destination", ...given),
-  [CtKey.protoSrc]: (...given) => connectionField("sourcePort", ...given),
-  [CtKey.protoDst]: (...given) => connectionField("destinationPort", ...given),
 };
+const SOURCES: readonly number[] = [CtKey.src, CtKey.srcIp, CtKey.srcIp6];
+const DESTINATIONS: readonly number[] = [CtKey.dst, CtKey.dstIp, CtKey.dstIp6];
 
 /** nft_ct_get_eval. A packet without an entry only has a state. @param table family of the rule's table. */
 export function ctValue(key: number, direction: number | undefined, state: PacketState, table: Family): Value {
@@ -100,7 +94,11 @@ export function ctValue(key: number, direction: number | undefined, state: Packe
   if (table === "bridge") return "maybe";
   if (key === CtKey.state) return hostNumber(state.ctState);
   if (state.tracking !== "tracked") return "break";
-  return CT[key]?.(state, direction !== 0) ?? "maybe";
+  const value = (field: Field): Value => connectionField(field, state, direction !== 0);
+  if (SOURCES.includes(key)) return value("source");
+  if (DESTINATIONS.includes(key)) return value("destination");
+  if (key === CtKey.protoSrc) return value("sourcePort");
+  return key === CtKey.protoDst ? value("destinationPort") : (CT[key]?.(state) ?? "maybe");
 }
 
 /**
