@@ -16,7 +16,6 @@ import { nodePortAddressesOf, type TargetSource } from "./reconcile/service-know
 import { type Distress, PressureMonitor, type PressureReport } from "./gc/pressure-monitor.js";
 import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconcile/reconciler.js";
 import { ResetCheck, type ResetSettings } from "./reconcile/reset-check.js";
-import type { GoneEndpoint } from "./reconcile/scope.js";
 import type { ConntrackEntry, ConntrackTable } from "../nft/conntrack/conntrack-table.js";
 
 /** Receives the events of connection tracking. Calls are synchronous, must be cheap and must not throw. */
@@ -61,12 +60,6 @@ export interface ConntrackServiceOptions {
 
 export type GcInterval = number | "adaptive" | "off";
 
-/** Removed endpoints by service. Undefined if more of the service changed, or too many endpoints went. */
-type Gone = Map<string, readonly GoneEndpoint[] | undefined>;
-
-/** Maximum number of removed endpoints to record. One dump per endpoint is cheaper only for a few. */
-const MOST_GONE = 8;
-
 export class ConntrackService implements ProxierObserver {
   readonly #options: ConntrackServiceOptions;
   readonly #former: FormerTargets;
@@ -78,8 +71,6 @@ export class ConntrackService implements ProxierObserver {
   readonly #pressure: PressureMonitor;
   readonly #nodePorts = new Map<IpFamily, { told: "all" | readonly string[]; localhost: readonly string[] }>();
   readonly #begun = new Set<IpFamily>();
-  /** Removed endpoints by family and service, until the write that removes them. */
-  readonly #gone: Record<IpFamily, Gone> = { ip: new Map(), ip6: new Map() };
 
   constructor(options: ConntrackServiceOptions) {
     this.#options = options;
@@ -87,7 +78,7 @@ export class ConntrackService implements ProxierObserver {
     this.#former = former;
     this.#drains = new Drains({
       model: options.model,
-      onOver: (family, service, endpoints) => this.#reconciler.request(family, [[service, endpoints]], []),
+      onOver: (family, service) => this.#reconciler.request(family, [service], []),
     });
     const model = this.#drains.source();
     const nodePortAddresses = (family: IpFamily) => this.#nodePortAddresses(family);
@@ -167,14 +158,10 @@ export class ConntrackService implements ProxierObserver {
     if (this.#begun.has(family)) {
       // Includes addresses that a service gave up before but that were not written. They stay recorded until the write
       // that removes them.
-      const gone = this.#gone[family];
-      const scope = services.map((service) => [service, gone.get(service)] as const);
-      for (const service of services) gone.delete(service);
-      this.#reconciler.request(family, scope, this.#former.claimsOf(family, services));
+      this.#reconciler.request(family, services, this.#former.claimsOf(family, services));
       return;
     }
     this.#begun.add(family);
-    this.#gone[family].clear();
     this.#reconciler.requestAll(family);
   }
 
@@ -216,21 +203,10 @@ export class ConntrackService implements ProxierObserver {
 
   #takeRemovals(): void {
     const { model } = this.#options;
-    const removed = model.takeRemovals();
-    for (const { address, endpoints, service } of removed.addresses) {
+    for (const { address, endpoints, service } of model.takeRemovals()) {
       const [target] = model.targets(address.family, service);
       const cause = target === undefined ? "deleted" : "changed";
       this.#former.add(address, { cause, endpoints }, service);
-    }
-    // Before a family's first write, nothing needs to be recorded.
-    for (const family of this.#begun) {
-      for (const service of removed.changed) this.#gone[family].set(service, undefined);
-    }
-    for (const { family, service, endpoints } of removed.endpoints) {
-      const gone = this.#gone[family];
-      const before = gone.has(service) ? gone.get(service) : [];
-      const all = before === undefined ? undefined : [...before, ...endpoints];
-      gone.set(service, all !== undefined && all.length <= MOST_GONE ? all : undefined);
     }
   }
 

@@ -1,31 +1,23 @@
-/** Addresses and endpoints removed from services. Pure. */
-import { takesTraffic } from "./categorize-endpoints.js";
+/** Addresses removed from services, with their former endpoints. Pure. */
 import type { ServiceAddress } from "./service-address.js";
 import { EndpointList } from "../objects/endpoint-list.js";
 import type { ServiceRecord, SliceRecord } from "../objects/records.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
-import type { Removals, RemovedEndpoints } from "./service-port-view.js";
+import type { RemovedAddress } from "./service-port-view.js";
 
 interface SliceEndpoint {
   readonly address: string;
   readonly port: number;
   readonly protocol: Protocol;
-  readonly serving: boolean;
 }
 
-/** @param among ids of addresses; other endpoints are skipped. */
-function* endpointsOf(slice: SliceRecord, among?: ReadonlySet<number | string>): Generator<SliceEndpoint> {
+function* endpointsOf(slice: SliceRecord): Generator<SliceEndpoint> {
   for (const { port, protocol } of slice.ports) {
     for (let i = 0; i < slice.endpoints.length; i++) {
-      if (among?.has(slice.endpoints.addressId(i)) === false) continue;
-      yield { address: slice.endpoints.address(i), port, protocol, serving: takesTraffic(slice.states[i] ?? 0) };
+      yield { address: slice.endpoints.address(i), port, protocol };
     }
   }
-}
-
-function keyOf({ address, port, protocol }: Omit<SliceEndpoint, "serving">): string {
-  return `${address} ${port} ${protocol}`;
 }
 
 /** The members of `endpoints` ("address port PROTOCOL") that are in some slice of the family. */
@@ -42,7 +34,7 @@ export function endpointsAmong(
   for (const slice of slices) {
     if (slice.family !== family || !hasSome(slice.endpoints, addresses)) continue;
     for (const endpoint of endpointsOf(slice)) {
-      const key = keyOf(endpoint);
+      const key = `${endpoint.address} ${endpoint.port} ${endpoint.protocol}`;
       if (endpoints.has(key)) found.add(key);
     }
   }
@@ -71,7 +63,7 @@ export function removedAddresses(
   given: readonly (readonly [address: ServiceAddress, by: ServiceRecord])[],
   former: readonly SliceRecord[],
   slicesOf: (service: string) => readonly SliceRecord[] | undefined,
-): Removals["addresses"] {
+): RemovedAddress[] {
   if (given.length === 0) return [];
   const formerOf = byService(former);
   const known = new Map<string, ReadonlySet<string> | undefined>();
@@ -94,44 +86,6 @@ function endpointTexts(slices: readonly SliceRecord[], protocol: Protocol): Set<
     }
   }
   return texts;
-}
-
-/**
- * Endpoints that took traffic in a former slice and take none now, for each service of `former` that `include` accepts. If a
- * service has too many to list, adds its name to `unknown` instead.
- */
-export function removedEndpoints(
-  family: IpFamily,
-  former: readonly SliceRecord[],
-  slicesOf: (service: string) => readonly SliceRecord[] | undefined,
-  include: (service: string) => boolean,
-  unknown: string[],
-): RemovedEndpoints[] {
-  const ofFamily = (slice: SliceRecord): boolean => slice.family === family;
-  return [...byService(former.filter(ofFamily))].flatMap(([service, before]) => {
-    if (!include(service)) return [];
-    const now = slicesOf(service) ?? [];
-    if (pairsIn(before) > MOST_REMOVED) {
-      unknown.push(service);
-      return [];
-    }
-    const gone = new Map<string, SliceEndpoint>();
-    for (const slice of before) {
-      for (const endpoint of endpointsOf(slice)) if (endpoint.serving) gone.set(keyOf(endpoint), endpoint);
-    }
-    const addresses = new Set(before.flatMap(({ endpoints }) => idsIn(endpoints)));
-    for (const slice of now) {
-      if (!ofFamily(slice) || !hasSome(slice.endpoints, addresses)) continue;
-      for (const endpoint of endpointsOf(slice, addresses)) if (endpoint.serving) gone.delete(keyOf(endpoint));
-      if (gone.size === 0) break;
-    }
-    const endpoints = [...gone.values()].map(({ address, port, protocol }) => ({ address, port, protocol }));
-    return [{ family, service, endpoints }];
-  });
-}
-
-function idsIn(endpoints: EndpointList): (number | string)[] {
-  return Array.from({ length: endpoints.length }, (_, i) => endpoints.addressId(i));
 }
 
 function byService(slices: readonly SliceRecord[]): Map<string, SliceRecord[]> {

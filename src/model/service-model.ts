@@ -15,11 +15,11 @@ import { ProblemLog } from "./problem-log.js";
 import { ServedCounter } from "./served-counter.js";
 import { ServiceCIDRs } from "./service-cidrs.js";
 import { candidatesOf, clusterIPsAmong, withSlice } from "./slices.js";
-import { endpointsAmong, removedAddresses, removedEndpoints } from "./removed-endpoints.js";
+import { endpointsAmong, removedAddresses } from "./removed-endpoints.js";
 import type {
   HealthCheck,
   Problem,
-  Removals,
+  RemovedAddress,
   ServedCounts,
   ServicePortView,
   ServiceTarget,
@@ -44,7 +44,7 @@ export interface ServiceModelOptions {
   readonly families: readonly IpFamily[];
   /** This node's current data: the zone may change, the name does not. */
   readonly node: NodeContext;
-  /** Remember removed addresses and endpoints until `takeRemovals`; default: false. */
+  /** Remember removed addresses until `takeRemovals`; default: false. */
   readonly trackRemovals?: boolean;
   /** Called once per part of an object that cannot be served, and per claim that another service has too. */
   onProblem(problem: Problem): void;
@@ -75,8 +75,6 @@ interface ServiceEntry {
   slices: readonly SliceRecord[];
   /** Its views may differ since the last `takeDirty`. */
   dirty: boolean;
-  /** More has changed than its existing slices since the last `takeRemovals`. */
-  changed: boolean;
 }
 
 const NO_SLICES: readonly SliceRecord[] = Object.freeze([]);
@@ -103,8 +101,6 @@ export class ServiceModel {
   readonly #claims: Readonly<Record<IpFamily, Claims>>;
   /** Former versions of slices that changed or were removed since the last `takeRemovals`. Undefined if not tracked. */
   readonly #formerSlices: SliceRecord[] | undefined;
-  /** Entries with `changed` set. Undefined if not tracked. */
-  #changed: ServiceEntry[] | undefined;
   readonly #cidrs = new ServiceCIDRs();
   readonly #counts: ServedCounter;
 
@@ -121,7 +117,6 @@ export class ServiceModel {
     this.#node = options.node;
     const track = options.trackRemovals ?? false;
     this.#formerSlices = track ? [] : undefined;
-    this.#changed = track ? [] : undefined;
     this.#claims = { ip: this.#newClaims("ip", track), ip6: this.#newClaims("ip6", track) };
   }
 
@@ -132,7 +127,7 @@ export class ServiceModel {
 
   #newClaims(family: IpFamily, keepUnclaimed: boolean): Claims {
     return new Claims(family, {
-      affected: (service) => this.#markChanged(this.#entry(service)),
+      affected: (service) => this.#markDirty(this.#entry(service)),
       usable: ({ name }, port) => {
         const { slices } = this.#services.get(name) ?? NO_SERVICE;
         return isUsable(candidatesOf(slices, family, port.name, port.protocol));
@@ -375,33 +370,13 @@ export class ServiceModel {
     return endpointsAmong(this.#slices.values(), family, endpoints);
   }
 
-  /** Addresses and endpoints removed from services since the last call, if no service has them now. Needs `trackRemovals`. */
-  takeRemovals(): Removals {
+  /** Addresses removed from services since the last call, if no service has them now. Needs `trackRemovals`. */
+  takeRemovals(): RemovedAddress[] {
     const former = this.#formerSlices?.splice(0) ?? [];
-    const changed = this.#changed ?? [];
     const slicesOf = (service: string) => this.#services.get(service)?.slices;
-    const onlySlices = (service: string) => {
-      const entry = this.#services.get(service);
-      return entry?.record !== undefined && !entry.changed;
-    };
-    // Services with too many endpoints to list are treated as if more had changed.
-    const unknown: string[] = [];
-    const endpoints = this.#families.flatMap((family) =>
-      removedEndpoints(family, former, slicesOf, onlySlices, unknown),
+    return this.#families.flatMap((family) =>
+      removedAddresses(family, this.#claims[family].takeUnclaimed(), former, slicesOf),
     );
-    const removed = {
-      addresses: this.#families.flatMap((family) =>
-        removedAddresses(family, this.#claims[family].takeUnclaimed(), former, slicesOf),
-      ),
-      changed: [...changed.map(({ name }) => name), ...unknown],
-      endpoints,
-    };
-    if (this.#changed !== undefined) this.#changed = [];
-    for (const entry of changed) {
-      entry.changed = false;
-      this.#dropIfEmpty(entry);
-    }
-    return removed;
   }
 
   /** metadata.uid of a service; "" if the service is gone or not served, or has none. */
@@ -416,7 +391,7 @@ export class ServiceModel {
     entry.record = record;
     this.#counts.service(before, record, entry.slices);
     this.#claim(before, record);
-    this.#markChanged(entry);
+    this.#markDirty(entry);
     return true;
   }
 
@@ -440,7 +415,7 @@ export class ServiceModel {
     entry.record = undefined;
     this.#counts.service(before, undefined, entry.slices);
     this.#claim(before, undefined);
-    this.#markChanged(entry);
+    this.#markDirty(entry);
     return true;
   }
 
@@ -453,15 +428,14 @@ export class ServiceModel {
       ofLastRound: undefined,
       slices: NO_SLICES,
       dirty: false,
-      changed: false,
     };
     this.#services.set(name, entry);
     return entry;
   }
 
   /** Keeps an entry that is marked, so that a service that returns meanwhile is the same one. */
-  #dropIfEmpty({ name, record, slices, dirty, changed }: ServiceEntry): void {
-    if (record === undefined && slices.length === 0 && !dirty && !changed) this.#services.delete(name);
+  #dropIfEmpty({ name, record, slices, dirty }: ServiceEntry): void {
+    if (record === undefined && slices.length === 0 && !dirty) this.#services.delete(name);
   }
 
   #claim(before: ServiceRecord | undefined, after: ServiceRecord | undefined): void {
@@ -481,7 +455,7 @@ export class ServiceModel {
     if (before?.service === record.service) {
       this.#rememberSlice(before);
       this.#counts.slice(entry.record, before, -1);
-    } else this.#noteChanged(entry);
+    }
     this.#counts.slice(entry.record, record, 1);
     this.#replaceSlice(entry, record);
     this.#touch(entry);
@@ -510,7 +484,7 @@ export class ServiceModel {
   #rememberSlice(slice: SliceRecord): void {
     if (this.#formerSlices === undefined) return;
     if (this.#formerSlices.push(slice) <= 2 * MAX_FORMER_SLICES) return;
-    for (const { service } of this.#formerSlices.splice(0, MAX_FORMER_SLICES)) this.#noteChanged(this.#entry(service));
+    this.#formerSlices.splice(0, MAX_FORMER_SLICES);
   }
 
   /** A service without an object needs no write. It becomes dirty when the object arrives. */
@@ -520,22 +494,10 @@ export class ServiceModel {
     for (const family of this.#families) this.#claims[family].endpointsChanged(entry.record);
   }
 
-  /** Call it if more than its slices changed. */
-  #markChanged(entry: ServiceEntry): void {
-    this.#markDirty(entry);
-    this.#noteChanged(entry);
-  }
-
   #markDirty(entry: ServiceEntry): void {
     if (entry.dirty) return;
     entry.dirty = true;
     this.#dirty.push(entry);
-  }
-
-  #noteChanged(entry: ServiceEntry): void {
-    if (this.#changed === undefined || entry.changed) return;
-    entry.changed = true;
-    this.#changed.push(entry);
   }
 
   #markCIDRs(changed: boolean): boolean {

@@ -3,7 +3,6 @@
  * know about one service port. It is recomputed only if its own service changes.
  */
 
-import type { IpFamily } from "../base/ip.js";
 import { type Protocol } from "../base/protocols.js";
 import type { EndpointBalance } from "./balance/endpoint-balance.js";
 import type { Limits } from "../objects/connection-limits.js";
@@ -103,29 +102,13 @@ export interface ServiceTarget {
   readonly serving: readonly boolean[];
 }
 
-/** Endpoints of one service that no longer take traffic. */
-export interface RemovedEndpoints {
-  readonly family: IpFamily;
-  /** "namespace/name". */
+/** An address that a service had until now, and that no service has now. */
+export interface RemovedAddress {
+  readonly address: ServiceAddress;
+  /** "namespace/name" of the former owner. */
   readonly service: string;
-  /** Empty if endpoints were only added. */
-  readonly endpoints: readonly (Pick<Endpoint, "address" | "port"> & { readonly protocol: Protocol })[];
-}
-
-/** Addresses and endpoints removed from services since the last request. */
-export interface Removals {
-  /** Addresses that a service had until now, and that no service has now. */
-  readonly addresses: readonly {
-    readonly address: ServiceAddress;
-    /** "namespace/name" of the former owner. */
-    readonly service: string;
-    /** "address port" of the endpoints that its connections may have gone to. Undefined if unknown: any endpoint is possible. */
-    readonly endpoints: ReadonlySet<string> | undefined;
-  }[];
-  /** "namespace/name" of services for which more changed than their existing slices. */
-  readonly changed: readonly string[];
-  /** Endpoints of the other services that changed. */
-  readonly endpoints: readonly RemovedEndpoints[];
+  /** "address port" of the endpoints that its connections may have gone to. Undefined if unknown: any endpoint is possible. */
+  readonly endpoints: ReadonlySet<string> | undefined;
 }
 
 /** This node's answer to a load balancer about a service in one family (spec.healthCheckNodePort). */

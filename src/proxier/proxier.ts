@@ -52,7 +52,7 @@ export interface ProxierOptions {
   /** CPU time that this process has used, ms. It limits the share for repairs. Default: as the system reports it. */
   readonly cpuMs?: () => number;
   /**
-   * Whether the model records addresses and endpoints that services give up, until `model.takeRemovals`, for connection tracking. Default:
+   * Whether the model records addresses that services give up, until `model.takeRemovals`, for connection tracking. Default:
    * false.
    */
   readonly trackRemovals?: boolean;

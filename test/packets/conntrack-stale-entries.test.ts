@@ -70,7 +70,7 @@ test("passes over one service, one former address after the other and filtered i
   const { one, model, former } = reconciler();
   for (const family of FAMILIES) {
     for (const service of model.services()) {
-      one.request(family, [[service, undefined]], []);
+      one.request(family, [service], []);
       await one.idle();
     }
     for (const claim of former.claims(family)) {

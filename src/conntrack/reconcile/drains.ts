@@ -9,13 +9,12 @@
  */
 import type { IpFamily } from "../../base/ip.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
-import type { GoneEndpoint } from "./scope.js";
 import type { TargetSource } from "./service-knowledge.js";
 
 interface DrainsOptions {
   readonly model: TargetSource;
-  /** The drain time of these endpoints of "namespace/name" is over. */
-  readonly onOver: (family: IpFamily, service: string, endpoints: readonly GoneEndpoint[]) => void;
+  /** The drain time of endpoints of "namespace/name" is over. */
+  readonly onOver: (family: IpFamily, service: string) => void;
   /** Monotonic clock, ms. Default performance.now. */
   readonly now?: () => number;
 }
@@ -125,15 +124,11 @@ export class Drains {
 
   #end(family: IpFamily, { service, id, protocol, port }: ServiceTarget): void {
     const key = `${family} ${service}`;
-    const ended = this.#draining.get(key)?.get(id);
-    if (ended === undefined) return;
+    if (this.#draining.get(key)?.has(id) !== true) return;
     const target = this.#options.model.target(family, service, "port", protocol, port);
     // The port is gone, so forget its endpoints.
     if (target?.id !== id) return this.#note(key, id, undefined);
-    const over = target.endpoints
-      .filter(({ address, port }) => ended.since.has(`${address} ${port}`))
-      .map(({ address, port }) => ({ address, port, protocol: target.protocol }));
-    this.#options.onOver(family, service, over);
+    this.#options.onOver(family, service);
   }
 }
 

@@ -17,7 +17,7 @@ import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { FormerTargets } from "./former-targets.js";
 import { ServiceKnowledge, type TargetSource } from "./service-knowledge.js";
 import { CoalescingWorker } from "./coalescing-worker.js";
-import { filtersOf, type GoneEndpoint, mergeScope, newScope, repeatScope, type Scope, scopeOf } from "./scope.js";
+import { filtersOf, mergeScope, type Scope, scopeOf, wholeScope } from "./scope.js";
 import { isReconciled, PrefilterBuilder } from "./prefilter.js";
 import type {
   ConntrackEntry,
@@ -129,21 +129,17 @@ export class Reconciler {
   }
 
   /**
-   * The rules of a family are committed for these services, and removed for these claims, which no service has. A
-   * service comes with its removed endpoints if nothing else of it changed; see Scope. Returns at once.
+   * The rules of a family are committed for these services, and removed for these claims, which no service has. Returns
+   * at once.
    */
-  request(
-    family: IpFamily,
-    services: Iterable<readonly [service: string, gone: readonly GoneEndpoint[] | undefined]>,
-    claims: Iterable<ServiceAddress>,
-  ): void {
+  request(family: IpFamily, services: Iterable<string>, claims: readonly ServiceAddress[]): void {
     const scope = scopeOf(services, claims);
     if (scope.services.size > 0 || scope.claims.size > 0) this.#workers[family].few.add(scope);
   }
 
   /** The rules of a family are committed, so examine all its entries. Returns at once. */
   requestAll(family: IpFamily): void {
-    this.#workers[family].many.add(newScope(true));
+    this.#workers[family].many.add(wholeScope());
   }
 
   /** Resolves when no pass is running or waiting, except for repetitions and retries. */
@@ -187,7 +183,7 @@ export class Reconciler {
       this.#workers[family].many.add(scope);
       return false;
     }
-    for (const service of scope.services.keys())
+    for (const service of scope.services)
       for (const target of known.targetsOf(service)) if (this.#tellsResets(target)) break;
     if (filters.length === 0) return false;
     const started = performance.now();
@@ -223,7 +219,7 @@ export class Reconciler {
     // Yield first, because the first write of all services already takes long in this turn.
     if (scope.all) await timeSlice.yield();
     // The model may change between two slices. Changes are reconciled again after their own rules are committed.
-    for (const service of scope.all ? model.services() : scope.services.keys()) {
+    for (const service of scope.all ? model.services() : scope.services) {
       let told = false;
       for (const target of model.targets(family, service)) {
         prefilter.addTarget(target);
@@ -322,7 +318,7 @@ export class Reconciler {
     const timer = setTimeout(
       () => {
         this.#followUps.delete(timer);
-        this.#workers[family][mode].add(repeatScope(scope));
+        this.#workers[family][mode].add({ ...scope, repeats: scope.repeats + 1 });
         begun.resolve();
       },
       settleMs * 2 ** scope.repeats,

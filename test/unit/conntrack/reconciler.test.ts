@@ -175,7 +175,7 @@ describe("after a write", () => {
     ]);
   });
 
-  test("a service with many addresses needs one dump for the removed endpoint, and then one more for all of them", async () => {
+  test("a service with several addresses is read with one dump for each", async () => {
     const world = setUp();
     const ports = [{ port: 53, protocol: "UDP", nodePort: 30053 }];
     const spec = { type: "NodePort", ports, externalIPs: ["192.0.2.1"] };
@@ -191,10 +191,7 @@ describe("after a write", () => {
     world.sync();
     await world.conntrack.idle();
     expect(left(world)).toEqual(["10.0.0.1 10.1.0.2", "192.0.2.1 10.1.0.2", "10.0.0.2 10.1.0.1"]);
-    expect(world.dumps()).toEqual([{ family: "ip", protocol: 17, reply: { source: "10.1.0.1", sourcePort: 53 } }]);
-    await until(() => world.dumps().length === 4);
-    const ways = world.dumps().slice(1);
-    expect(ways.map((filter) => filter?.original?.destination)).toEqual(["10.0.0.1", "192.0.2.1", undefined]);
+    expect(world.dumps().map((filter) => filter?.original?.destination)).toEqual(["10.0.0.1", "192.0.2.1", undefined]);
   });
 
   test("a service that changed together with its endpoints is checked completely", async () => {

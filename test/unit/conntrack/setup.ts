@@ -166,7 +166,7 @@ function buildWorld(told: (model: DecodingModel) => void): DecodingModel {
 export function worldWithFormer(): { readonly model: DecodingModel; readonly former: FormerTargets } {
   const former = new FormerTargets();
   const model = buildWorld((world) => {
-    for (const { address, endpoints, service } of world.takeRemovals().addresses) {
+    for (const { address, endpoints, service } of world.takeRemovals()) {
       const cause = [...world.targets(address.family, service)].length > 0 ? "changed" : "deleted";
       former.add(address, { cause, endpoints });
     }

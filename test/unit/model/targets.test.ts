@@ -85,9 +85,7 @@ describe("targets: removed addresses", () => {
     const removed = () =>
       model
         .takeRemovals()
-        .addresses.map(({ address, service: of, endpoints }) =>
-          [addressText(address), of, ...(endpoints ?? [])].join(" "),
-        );
+        .map(({ address, service: of, endpoints }) => [addressText(address), of, ...(endpoints ?? [])].join(" "));
     return { model, removed };
   };
   const full = dns({ type: "NodePort", externalIPs: ["192.0.2.1"], ports: [{ ...UDP[0], nodePort: 30053 }] });

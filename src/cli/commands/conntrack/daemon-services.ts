@@ -3,7 +3,7 @@ import type { TargetSource } from "../../../conntrack/reconcile/service-knowledg
 import type { ServicePortStatus } from "../../../observe/status-report.js";
 import { addressesOf, type AddressKey, keyOf, type ServiceAddress, vipsOf } from "../../../model/service-address.js";
 import type { IpFamily } from "../../../base/ip.js";
-import { portId, type Removals, type ServiceTarget } from "../../../model/service-port-view.js";
+import { portId, type RemovedAddress, type ServiceTarget } from "../../../model/service-port-view.js";
 
 export class DaemonServices implements TargetSource {
   /** Address → "namespace/name". */
@@ -40,8 +40,8 @@ export class DaemonServices implements TargetSource {
   }
 
   /** The list does not change, so nothing is ever removed. */
-  takeRemovals(): Removals {
-    return { addresses: [], changed: [], endpoints: [] };
+  takeRemovals(): RemovedAddress[] {
+    return [];
   }
 
   #add(item: ServicePortStatus): void {
