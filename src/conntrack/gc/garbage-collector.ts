@@ -10,7 +10,6 @@ import { TimeSlice } from "../../base/time-slice.js";
 import { decide, type DeleteReason } from "../reconcile/stale-entries.js";
 import { plainEntry } from "../../nft/conntrack/decode.js";
 import { compileFilter, familiesOf } from "../../nft/conntrack/compile-filter.js";
-import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { FormerTargets } from "../reconcile/former-targets.js";
 import { ServiceKnowledge, type TargetSource } from "../reconcile/service-knowledge.js";
 import { isPurged, orphanOf, type OrphanPurge } from "./orphans.js";
@@ -239,7 +238,7 @@ class FamilyRun {
       const decision = decide(entry, known);
       if (decision.action === "delete") {
         stale.push({ entry, why: decision.reason });
-        this.#meetFormer(entry);
+        this.#options.former.meet(entry);
       } else if (!this.#becomesCandidate(entry, known)) {
         this.#stays(entry);
       }
@@ -270,7 +269,7 @@ class FamilyRun {
   #becomesCandidate(entry: ConntrackEntry, known: ServiceKnowledge): boolean {
     const owner = orphanOf(entry, known);
     if (owner === undefined) return false;
-    if (owner === "former") this.#meetFormer(entry);
+    if (owner === "former") this.#options.former.meet(entry);
     const { source, sourcePort, protocol } = entry.reply;
     // Copy the entry, so that the candidate does not keep its chunk in memory.
     this.#candidates.push({
@@ -302,19 +301,5 @@ class FamilyRun {
       await onEntry?.(entry, "orphan", "left");
     }
     await this.#remove(purged);
-  }
-
-  #meetFormer({ original, reply }: ConntrackEntry): void {
-    const protocol = serviceProtocol(original.protocol);
-    if (protocol === undefined) return;
-    const at = (address: string): ServiceAddress => ({
-      family: this.#family,
-      address,
-      protocol,
-      port: original.destinationPort,
-    });
-    const endpoint = `${reply.source} ${reply.sourcePort}`;
-    this.#options.former.meet(at(original.destination), endpoint);
-    this.#options.former.meet(at(NODE_PORT), endpoint);
   }
 }

@@ -3,7 +3,9 @@
  * while entries may remain, up to a limit.
  */
 import type { IpFamily } from "../../base/ip.js";
-import { type AddressKey, keyOf, type ServiceAddress } from "../../model/service-address.js";
+import { serviceProtocol } from "../../base/protocols.js";
+import { type AddressKey, keyOf, NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
+import type { ConntrackEntry } from "../../nft/conntrack/conntrack-table.js";
 import type { FormerTarget } from "./stale-entries.js";
 
 /**
@@ -100,9 +102,15 @@ export class FormerTargets {
     return found;
   }
 
-  /** A pass met an entry of this claim with this endpoint ("address port"). */
-  meet(claim: ServiceAddress, endpoint: string): void {
-    for (const time of this.#all.get(keyOf(claim))?.times ?? []) time.seen ||= mayHave(time, endpoint);
+  /** A pass met this entry, which may be of a remembered VIP or node port. */
+  meet({ family, original, reply }: Pick<ConntrackEntry, "family" | "original" | "reply">): void {
+    const protocol = serviceProtocol(original.protocol);
+    if (protocol === undefined) return;
+    const endpoint = `${reply.source} ${reply.sourcePort}`;
+    for (const address of [original.destination, NODE_PORT]) {
+      const key = keyOf({ family, address, protocol, port: original.destinationPort });
+      for (const time of this.#all.get(key)?.times ?? []) time.seen ||= mayHave(time, endpoint);
+    }
   }
 
   /**
@@ -121,22 +129,18 @@ export class FormerTargets {
       const times = one.times.filter(({ quiet }) => quiet < QUIET_PASSES);
       if (times.length === 0) this.#delete(key);
       // Keep its place in the order, because it has not been given up again.
-      else this.#replace(key, one, { ...one, times });
+      else this.#set(key, { ...one, times });
     }
   }
 
   #set(key: AddressKey, one: Remembered): void {
+    const before = this.#all.get(key);
+    this.#endpoints += endpointsOf(one) - (before === undefined ? 0 : endpointsOf(before));
     this.#all.set(key, one);
-    this.#endpoints += endpointsOf(one);
     const of = `${one.claim.family} ${one.service}`;
     const own = this.#byService.get(of);
     if (own === undefined) this.#byService.set(of, new Set([key]));
     else own.add(key);
-  }
-
-  #replace(key: AddressKey, before: Remembered, after: Remembered): void {
-    this.#all.set(key, after);
-    this.#endpoints += endpointsOf(after) - endpointsOf(before);
   }
 
   #delete(key: AddressKey): void {

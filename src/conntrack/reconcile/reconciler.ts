@@ -7,13 +7,12 @@
  * Each pass is repeated later, because a packet that took its endpoint from the old rules may create an entry after the
  * first pass.
  */
-import { serviceProtocol } from "../../base/protocols.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { Logger } from "../../base/logger.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { decide, type DeleteReason } from "./stale-entries.js";
-import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
+import type { ServiceAddress } from "../../model/service-address.js";
 import type { FormerTargets } from "./former-targets.js";
 import { ServiceKnowledge, type TargetSource } from "./service-knowledge.js";
 import { CoalescingWorker } from "./coalescing-worker.js";
@@ -286,19 +285,9 @@ export class Reconciler {
     const decision = decide(entry, known);
     const { reason } = decision;
     if (reason === "service-deleted" || reason === "address-changed") {
-      this.#meetFormer(entry);
+      this.#options.former.meet(entry);
     }
     return decision.action === "delete" ? decision.reason : undefined;
-  }
-
-  #meetFormer({ family, original, reply }: ConntrackEntry): void {
-    const protocol = serviceProtocol(original.protocol);
-    if (protocol === undefined) return;
-    const { former } = this.#options;
-    const port = original.destinationPort;
-    const endpoint = `${reply.source} ${reply.sourcePort}`;
-    former.meet({ family, address: original.destination, protocol, port }, endpoint);
-    former.meet({ family, address: NODE_PORT, protocol, port }, endpoint);
   }
 
   #finish(family: IpFamily, mode: Mode, scope: Scope, started: number, tally: Tally): void {

@@ -4,6 +4,13 @@ import type { ServiceAddress } from "../../../src/model/service-address.js";
 
 const claim = (port = 53): ServiceAddress => ({ family: "ip", address: "10.0.0.1", protocol: "UDP", port });
 const given = (...endpoints: string[]) => ({ cause: "deleted", endpoints: new Set(endpoints) }) as const;
+/** An entry to `claim()`, translated to this endpoint. */
+function entry(source: string, sourcePort: number) {
+  const client = { source: "10.1.0.9", sourcePort: 4711, protocol: 17 };
+  const original = { ...client, destination: "10.0.0.1", destinationPort: 53 };
+  const reply = { source, sourcePort, protocol: 17, destination: client.source, destinationPort: client.sourcePort };
+  return { family: "ip", original, reply } as const;
+}
 
 test("after repeated removals with other endpoints, only the last removals are remembered", () => {
   const former = new FormerTargets();
@@ -40,7 +47,7 @@ test("each removal is forgotten after two passes that met none of its entries", 
   expect(remembered()).toEqual(["10.1.0.1 53", "10.1.0.2 53"]);
   former.passed([claim()]);
   expect(remembered()).toEqual(["10.1.0.2 53"]);
-  former.meet(claim(), "10.1.0.2 53");
+  former.meet(entry("10.1.0.2", 53));
   former.passed([claim()]);
   former.passed([claim()]);
   expect(remembered()).toEqual(["10.1.0.2 53"]);
@@ -53,7 +60,7 @@ test("a removal with unknown endpoints matches any endpoint", () => {
   former.add(claim(), given("10.1.0.1 53"));
   former.add(claim(), { cause: "found", endpoints: undefined });
   expect(former.get(claim())).toEqual({ cause: "found", endpoints: undefined });
-  former.meet(claim(), "10.9.9.9 1");
+  former.meet(entry("10.9.9.9", 1));
   former.passed([claim()]);
   former.passed([claim()]);
   expect(former.get(claim())?.endpoints).toBeUndefined();
