@@ -21,7 +21,7 @@ interface ServiceCIDRCheckOptions {
   readonly nodeName: string;
   readonly families: readonly IpFamily[];
   readonly proxier: {
-    readonly model: Pick<Proxier["model"], "serviceCIDRs" | "isClusterIP">;
+    readonly model: Pick<Proxier["model"], "serviceCIDRs" | "clusterIPs">;
     localAddresses: Pick<Proxier["localAddresses"], "current">;
   };
   readonly log: Logger;
@@ -106,7 +106,7 @@ export class ServiceCIDRCheck implements ProxierObserver {
     return findOverlaps({
       ...{ serviceCIDRs, clusterCIDRs: config.clusterCIDRs, local, routes, nodeIPs: this.#node?.hostIPs ?? [] },
       podCIDRs: nodeFacts(config, nodeName, this.#node).podCIDRs,
-      isClusterIP: (family, address) => proxier.model.isClusterIP(family, address),
+      clusterIPs: proxier.model.clusterIPs(),
     });
   }
 }

@@ -337,12 +337,6 @@ export class ServiceModel {
     return this.#claims[address.family].owner(address);
   }
 
-  /** Whether a service has the address as its ClusterIP. Searches all services. */
-  isClusterIP(family: IpFamily, address: string): boolean {
-    for (const { record } of this.#services.values()) if (record?.[family]?.clusterIP === address) return true;
-    return false;
-  }
-
   /** The service of each ClusterIP. Reads all services, so call it only for a request. */
   clusterIPs(): Map<string, string> {
     const owners = new Map<string, string>();

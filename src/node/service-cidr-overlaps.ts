@@ -3,7 +3,7 @@
  * a ServiceCIDR that belongs to no service, as kube-proxy's nftables mode does. In kube-proxy's other modes such networks
  * work.
  */
-import { type IpFamily, parseCIDR, type Prefix, prefixContains, prefixCovers } from "../base/ip.js";
+import { parseCIDR, type Prefix, prefixContains, prefixCovers } from "../base/ip.js";
 import type { LocalAddress } from "./node-facts.js";
 import type { RouteNetwork } from "./routes.js";
 
@@ -19,7 +19,7 @@ export interface OverlapFacts {
   readonly local: readonly LocalAddress[];
   readonly routes: readonly RouteNetwork[];
   /** A service's own address may be on an interface, for example that of a node-local DNS cache. */
-  readonly isClusterIP: (family: IpFamily, address: string) => boolean;
+  readonly clusterIPs: Pick<ReadonlyMap<string, unknown>, "has">;
 }
 
 /** "ServiceCIDR 10.96.0.0/12 overlaps clusterCIDR 10.100.0.0/16". */
@@ -71,9 +71,9 @@ function podRanges({ clusterCIDRs, podCIDRs }: OverlapFacts): Suspect[] {
 }
 
 /** Addresses and routes inside a ServiceCIDR. */
-function insideOf({ nodeIPs, local, routes, isClusterIP }: OverlapFacts, cidrs: readonly Prefix[]): Suspect[] {
+function insideOf({ nodeIPs, local, routes, clusterIPs }: OverlapFacts, cidrs: readonly Prefix[]): Suspect[] {
   const isOwn = (address: string): boolean =>
-    cidrs.some((cidr) => prefixContains(cidr, address)) && !isClusterIP(address.includes(":") ? "ip6" : "ip", address);
+    cidrs.some((cidr) => prefixContains(cidr, address)) && !clusterIPs.has(address);
   const addresses = [...new Set([...nodeIPs, ...local.map(({ address }) => address)])].filter(isOwn);
   const inside = routes.filter(({ prefix }) =>
     cidrs.some((cidr) => prefixCovers(cidr, prefix) && prefix.length > cidr.length),

@@ -6,7 +6,6 @@ import type { NodeObject } from "../objects/records.js";
 import { runInSlices, TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { Kernel } from "../nft/kernel/kernel.js";
-import { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
 import { ServiceModel } from "../model/service-model.js";
 import type { IpFamily } from "../base/ip.js";
 import { type Logger, serviceFields } from "../base/logger.js";
@@ -104,10 +103,6 @@ export class Proxier implements ObjectSink {
   /** When the oldest unwritten change came, ms of the clock. */
   #pendingSince: number | undefined;
   readonly #triggers = new TriggerTimes(Date.now());
-  readonly #noLocal: Record<IpFamily, NoLocalEndpointsCounter> = {
-    ip: new NoLocalEndpointsCounter(),
-    ip6: new NoLocalEndpointsCounter(),
-  };
   readonly #reports: SyncReports;
   readonly #watcher: Watcher | undefined;
   readonly #contention: Contention;
@@ -133,7 +128,7 @@ export class Proxier implements ObjectSink {
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
     const { log, clock } = options;
     const context: ProxierContext = { log, clock, observers: this.#observers };
-    this.#reports = new SyncReports({ ...context, noLocalEndpoints: this.#noLocal });
+    this.#reports = new SyncReports(context);
     this.#contention = new Contention(context);
     this.families = options.families.map(
       (family) =>
@@ -150,7 +145,7 @@ export class Proxier implements ObjectSink {
       pieceElements: options.serviceElements,
       model: this.model,
       families: this.families,
-      onViews: (family, service, views) => this.#noLocal[family].update(service, views),
+      onViews: (family, service, views) => this.#reports.noLocal[family].update(service, views),
       onError: (service, error) => this.#updateFailed(service, error),
       onReady: () => {
         if (!this.#syncing) this.#requestIn(0);
@@ -395,7 +390,7 @@ export class Proxier implements ObjectSink {
     for (const { family, quarantine } of this.families) {
       try {
         const views = this.model.views(family, service);
-        this.#noLocal[family].update(service, views);
+        this.#reports.noLocal[family].update(service, views);
         quarantine.update(service, views);
       } catch (error) {
         this.#updateFailed(service, error, family);

@@ -2,17 +2,13 @@
  * Tracks the content and result of writes, for logs and observers: the services and trigger times that become active
  * with each.
  */
-import type { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
+import { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ApplyResult } from "../nft/engine-exports.js";
 import type { FamilyOutcome } from "./family-proxier.js";
 import type { SyncReport, SyncWork } from "./observer.js";
 import type { ProxierContext } from "./proxier-context.js";
 import { SyncLog } from "./sync-log.js";
-
-interface SyncReportsOptions extends ProxierContext {
-  readonly noLocalEndpoints: Readonly<Record<IpFamily, NoLocalEndpointsCounter>>;
-}
 
 /** Changes in the desired table that may not be in the kernel yet. */
 interface UnderWay {
@@ -29,15 +25,16 @@ function newUnderWay(): UnderWay {
 }
 
 export class SyncReports {
-  readonly #options: SyncReportsOptions;
+  readonly noLocal = { ip: new NoLocalEndpointsCounter(), ip6: new NoLocalEndpointsCounter() };
+  readonly #context: ProxierContext;
   /** Changes that become active with the next successful write. */
   readonly #underWay: Record<IpFamily, UnderWay> = { ip: newUnderWay(), ip6: newUnderWay() };
   readonly #written = new Set<IpFamily>();
   readonly #writes: SyncLog;
 
-  constructor(options: SyncReportsOptions) {
-    this.#options = options;
-    this.#writes = new SyncLog(options.log);
+  constructor(context: ProxierContext) {
+    this.#context = context;
+    this.#writes = new SyncLog(context.log);
   }
 
   /** Logs the counted writes. */
@@ -73,7 +70,7 @@ export class SyncReports {
       full: result?.resynced !== undefined || !this.#written.has(family),
       ms: performance.now() - started,
       settled: ok && oldest === undefined,
-      oldestMs: oldest === undefined ? undefined : this.#options.clock.now() - oldest,
+      oldestMs: oldest === undefined ? undefined : this.#context.clock.now() - oldest,
       triggers: ok ? underWay.triggers : [],
       services: active,
       work: result && workOf(result),
@@ -84,16 +81,16 @@ export class SyncReports {
       this.#written.add(family);
     }
     const attempted = outcome.ok || outcome.owned !== "waiting";
-    for (const observer of this.#options.observers) {
+    for (const observer of this.#context.observers) {
       if (attempted) observer.synced?.(report);
-      observer.noLocalEndpoints?.(family, this.#options.noLocalEndpoints[family].counts);
+      observer.noLocalEndpoints?.(family, this.noLocal[family].counts);
     }
   }
 
   #log(family: IpFamily, result: ApplyResult, started: number, since: number): void {
     const { transactions, total: operations, bytes } = result;
     const ms = performance.now() - started;
-    const [kernelMs, latencyMs] = [result.kernelNs / 1e6, this.#options.clock.now() - since];
+    const [kernelMs, latencyMs] = [result.kernelNs / 1e6, this.#context.clock.now() - since];
     this.#writes.wrote(family, { transactions, operations, bytes, ms, kernelMs, latencyMs });
   }
 }

@@ -2,8 +2,8 @@
  * The desired table of one family: takes service port views, and declares elements and chains. A change of one service only
  * touches that service's elements; nothing here grows with the cluster.
  */
-import { arrange, IndexAssigner } from "../model/balance/indices.js";
-import { endpointsOf, type ListKind, type Stood } from "../model/slots.js";
+import { IndexAssigner } from "../model/balance/indices.js";
+import { endpointsOf, type ListKind } from "../model/slots.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";
@@ -20,8 +20,8 @@ import { LimitChains } from "./limit-chains.js";
 import { AffinityNumbers } from "./affinity-numbers.js";
 import { attribute, type Attribution } from "./attribution.js";
 import type { ServiceAddress } from "../model/service-address.js";
+import { KernelOrder } from "./kernel-order.js";
 import { KeyPacker, type ServiceKey, unpackServiceKey } from "./key-packer.js";
-import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { RulesOnDemand } from "./on-demand.js";
 import { ownObjects } from "./own-objects.js";
@@ -130,6 +130,7 @@ export class FamilyRuleset {
   readonly #keys: KeyPacker;
   readonly #expander: ServiceExpander;
   readonly #affinity: AffinityNumbers;
+  readonly #kernelOrder: KernelOrder;
   readonly #sets: ElementSets;
   readonly #ports = new Map<string, ServiceState>();
   readonly #draws: DrawChains;
@@ -159,6 +160,7 @@ export class FamilyRuleset {
     this.#draws = new DrawChains(table, this.#sets, options.masqueradeBit);
     this.#expander = new ServiceExpander(table, this.#sets, this.#keys);
     this.#affinity = new AffinityNumbers(this.#sets, this.#keys, firstNumber);
+    this.#kernelOrder = new KernelOrder(this.#sets, this.#keys);
     this.#replaceNodePortIPs();
   }
 
@@ -316,11 +318,11 @@ export class FamilyRuleset {
       if (view.affinitySeconds > 0)
         state = this.#affinity.order(view, withAffinity[findWithAffinity(view)] ?? former, lists);
       else if (isBalanced(view))
-        state = assignSlots(view, [...prepared, ...before, ...others], former, this.#stoodInKernel(view));
+        state = assignSlots(view, [...prepared, ...before, ...others], former, this.#kernelOrder.stood(view));
       else {
         const order = (kind: ListKind): EndpointList =>
           former === undefined
-            ? this.#orderInKernel(view, kind)
+            ? this.#kernelOrder.order(view, kind)
             : assigners[kind].assign(former[kind], endpointsOf(view, kind));
         state = { view, cluster: order("cluster"), local: order("local") };
       }
@@ -519,47 +521,6 @@ export class FamilyRuleset {
     const desired = this.#options.nodePortAddresses === "all" ? [] : this.#options.nodePortAddresses;
     this.#sets.nodePortIPs.clear();
     for (const address of desired) this.#sets.nodePortIPs.put(this.#keys.address(address));
-  }
-
-  /** The order of a list in the kernel's table, which an earlier run may have written. Used after a restart. */
-  #orderInKernel(view: ServicePortView, kind: ListKind): EndpointList {
-    const desired = endpointsOf(view, kind);
-    if (desired.length === 0) return desired;
-    const { set, key, base } = this.#kernelList(view, kind);
-    // Most lists are there in the desired order, which this detects without building anything.
-    if (set.kernelValue(key.at(base)) === undefined) return desired;
-    if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(desired), desired.length)) return desired;
-    const stood = this.#stoodInKernel(view)(kind);
-    return arrange(
-      Array.from({ length: desired.length }, (_, index) => stood(index)),
-      desired,
-    );
-  }
-
-  /** Positions of the view's endpoints in the kernel's table. */
-  #stoodInKernel(view: ServicePortView): Stood {
-    return (kind) => {
-      const { set, key, base } = this.#kernelList(view, kind);
-      const indexOf = this.#keys.finder(endpointsOf(view, kind));
-      return (index) => indexOf(set.kernelValue(key.at(base + index)));
-    };
-  }
-
-  /**
-   * Place of a list of the view in the kernel's table, found by the first address that draws from it. Valid until the next key
-   * is packed.
-   */
-  #kernelList(view: ServicePortView, kind: ListKind) {
-    const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
-    const internal = (kind === "local") === view.internalPolicyLocal ? view.clusterIP : undefined;
-    const vip = internal ?? external;
-    const base = kind === "local" ? LOCAL_INDEX_BASE : 0;
-    const key =
-      vip === undefined
-        ? this.#keys.nodePort(view.protocol, view.nodePort)
-        : this.#keys.vip(vip, view.protocol, view.port);
-    const set = vip === undefined ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shardOf(key.service)];
-    return { set, key, base };
   }
 
   readonly #adding: Expansion = {

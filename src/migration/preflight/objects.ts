@@ -18,7 +18,7 @@ export type ObjectFacts =
       readonly ignored: readonly string[];
       readonly counts: readonly (ServedCounts & { readonly family: IpFamily })[];
       readonly serviceCIDRs: readonly string[];
-      readonly isClusterIP: (family: IpFamily, address: string) => boolean;
+      readonly clusterIPs: ReadonlyMap<string, string>;
       /** Views of each service, by family. */
       readonly views: ReadonlyMap<IpFamily, ReadonlyMap<string, readonly ServicePortView[]>>;
     }
@@ -41,7 +41,7 @@ export function objectFacts(
     missing,
     ignored,
     serviceCIDRs: families.flatMap((family) => model.serviceCIDRs(family)),
-    isClusterIP: (family, address) => model.isClusterIP(family, address),
+    clusterIPs: model.clusterIPs(),
     counts: families.map((family) => ({ family, ...model.counts(family) })),
     views: new Map(views),
   };

@@ -191,10 +191,10 @@ async function serviceCIDRFindings(
   local: readonly LocalAddress[],
 ): Promise<Finding[]> {
   if (!("views" in objects)) return [];
-  const { serviceCIDRs, isClusterIP, views } = objects;
+  const { serviceCIDRs, clusterIPs, views } = objects;
   const { clusterCIDRs } = reading.loaded.config;
   const networks = { clusterCIDRs, podCIDRs: facts.podCIDRs, nodeIPs: node?.hostIPs ?? [], local };
-  const overlaps = findOverlaps({ serviceCIDRs, ...networks, routes: await readRoutes(root), isClusterIP });
+  const overlaps = findOverlaps({ serviceCIDRs, ...networks, routes: await readRoutes(root), clusterIPs });
   return checkServiceCIDRs({ serviceCIDRs, overlaps, views });
 }
 

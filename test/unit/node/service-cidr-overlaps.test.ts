@@ -14,7 +14,7 @@ const local = (...addresses: readonly string[]): OverlapFacts["local"] =>
   addresses.map((address) => ({ family: address.includes(":") ? "ip6" : "ip", address }));
 
 function overlaps(facts: Partial<OverlapFacts>): string[] {
-  const none = { clusterCIDRs: [], podCIDRs: [], nodeIPs: [], local: [], routes: [], isClusterIP: () => false };
+  const none = { clusterCIDRs: [], podCIDRs: [], nodeIPs: [], local: [], routes: [], clusterIPs: new Set<string>() };
   const found = findOverlaps({ serviceCIDRs: SERVICE_CIDRS, ...none, ...facts });
   return found.map(({ what }) => what);
 }
@@ -67,7 +67,7 @@ test.each<[string, Partial<OverlapFacts>]>([
     {
       local: local("10.96.0.10"),
       routes: routes("10.96.0.10/32"),
-      isClusterIP: (_, address) => address === "10.96.0.10",
+      clusterIPs: new Set(["10.96.0.10"]),
     },
   ],
 ])("%s: none", (_, facts) => {

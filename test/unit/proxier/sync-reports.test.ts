@@ -4,7 +4,6 @@ import { SILENT } from "../../support/log.ts";
 import type { FamilyOutcome } from "../../../src/proxier/family-proxier.ts";
 import type { SyncReport } from "../../../src/proxier/observer.ts";
 import { SyncReports } from "../../../src/proxier/sync-reports.ts";
-import { NoLocalEndpointsCounter } from "../../../src/model/no-local-endpoints.ts";
 
 const REFUSED: FamilyOutcome = { ok: false, error: new Error("refused") };
 const WRITTEN = {
@@ -14,9 +13,8 @@ const WRITTEN = {
 
 test("a service that changes repeatedly is remembered once, and the oldest 65,536 trigger times are kept", () => {
   const told: SyncReport[] = [];
-  const noLocalEndpoints = { ip: new NoLocalEndpointsCounter(), ip6: new NoLocalEndpointsCounter() };
   const observers = [{ synced: (report: SyncReport) => void told.push(report) }];
-  const reports = new SyncReports({ log: SILENT, clock: { now: () => 0 }, observers, noLocalEndpoints });
+  const reports = new SyncReports({ log: SILENT, clock: { now: () => 0 }, observers });
   for (let change = 0; change < 100_000; change++) {
     reports.underWay("ip", [change], ["default/web"]);
     if (change % 1000 === 0) reports.report("ip", 0, 0, REFUSED);
