@@ -50,13 +50,8 @@ export function compare({ sreg, op, data }: Of<"cmp">, reading: Reading, last: B
   if (network !== undefined) return void context.add(`${network.text} ${OPERATORS[op]}${network.value}`);
   const operand = operandOf(left, reading);
   const [form] = operand.forms;
-  if (
-    last !== undefined &&
-    op === CmpOp.lte &&
-    last.op === CmpOp.gte &&
-    last.left === operand.text &&
-    form !== undefined
-  ) {
+  const isEnd = op === CmpOp.lte && last?.op === CmpOp.gte && last.left === operand.text;
+  if (isEnd && form !== undefined) {
     last.line.text = `${operand.text} ${rangeOfValues(form, last.data, data, reading.style)}`;
     return undefined;
   }
@@ -76,35 +71,23 @@ function comparisonText({ text, forms, operator }: Operand, op: number, data: Ui
 /** One or several neighbouring fields of a header, which nft compares at once. */
 function compareHeader(load: Of<"payload">, op: number, data: Uint8Array, reading: Reading): void {
   const fields = fieldsIn(load, reading);
+  const isPart = ({ known, bits }: FieldOfHeader): boolean =>
+    known === undefined || (reading.style.isPortable === true && bits % 8 > 0);
   // Several fields of which any may differ, and parts of fields, cannot be said field by field.
-  if (
-    fields.length > 1 &&
-    (op === CmpOp.neq ||
-      fields.some(({ known, bits }) => known === undefined || (reading.style.isPortable === true && bits % 8 > 0)))
-  )
+  if (fields.length > 1 && (op === CmpOp.neq || fields.some(isPart)))
     return void addHeaderField(rawOperand(load.base, load.offset * 8, load.len * 8), op, bytesToNumber(data), reading);
   let left = load.len * 8;
   const all = bytesToNumber(data);
-  for (const field of fields) {
-    left -= field.bits;
-    const value = (all >> BigInt(left)) & ((1n << BigInt(field.bits)) - 1n);
-    if (field.known === undefined)
-      addHeaderField(
-        rawOperand(load.base, load.offset * 8 + load.len * 8 - left - field.bits, field.bits),
-        op,
-        value,
-        reading,
-      );
-    else if (field.bits < field.known.form.bits) addNetwork(field.known, field.bits, op, value, reading);
+  for (const { known, bits } of fields) {
+    const raw = rawOperand(load.base, (load.offset + load.len) * 8 - left, bits);
+    left -= bits;
+    const value = (all >> BigInt(left)) & ((1n << BigInt(bits)) - 1n);
+    if (known === undefined) addHeaderField(raw, op, value, reading);
+    else if (bits < known.form.bits) addNetwork(known, bits, op, value, reading);
     else {
-      reading.context.use(field.known, true);
-      const line = addHeaderField(
-        { text: nameOf(field.known, reading), forms: [field.known.form] },
-        op,
-        value,
-        reading,
-      );
-      if (op === CmpOp.eq) reading.context.noteValue(field.known, value, line);
+      reading.context.use(known, true);
+      const line = addHeaderField({ text: nameOf(known, reading), forms: [known.form] }, op, value, reading);
+      if (op === CmpOp.eq) reading.context.noteValue(known, value, line);
     }
   }
 }
@@ -206,12 +189,6 @@ export function lookUp(expr: Of<"lookup">, reading: Reading): void {
   const how = dreg === VERDICT_REGISTER ? "vmap " : (flags & LookupFlag.invert) !== 0 ? "!= " : equal;
   context.add(`${text} ${how}${setText(reading, set, setId, forms)}`);
   const first = found?.elements?.bytes[0];
-  if (
-    dreg === undefined &&
-    how === "" &&
-    first !== undefined &&
-    field?.text.endsWith(" type") === true &&
-    field.text.startsWith("icmp")
-  )
+  if (dreg === undefined && how === "" && first !== undefined && /^icmp.* type$/.test(field?.text ?? ""))
     context.icmpType = first;
 }
