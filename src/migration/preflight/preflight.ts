@@ -14,7 +14,6 @@ import type { RoutedKernel } from "../../tools/explain/world/routing.js";
 import { packetsOf, packetsOfAny, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
 import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
-import { isOwnChain } from "../leftovers/iptables-names.js";
 import {
   isUnspecified,
   type LocalAddress,
@@ -30,7 +29,6 @@ import { readRoutes } from "../../node/routes.js";
 import { findOverlaps } from "../../node/service-cidr-overlaps.js";
 import { oldKernelWarning } from "../../node/kernel-release.js";
 import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
-import { legacyTableNames } from "../../node/proc-file.js";
 import { conntrackSettings } from "../../node/system-settings.js";
 import { rulesetOptions } from "../../proxier/ruleset-options.js";
 import type { RulesetOptions } from "../../ruleset/family-ruleset.js";
@@ -44,7 +42,7 @@ import {
 } from "./configuration.js";
 import { type Finding, inOrder, note, of, ok } from "./finding.js";
 import { checkFootprint, type ElementCount } from "./footprint.js";
-import { checkHooks, type HookFacts, isProxysRule } from "./hooks.js";
+import { checkHooks, isProxysRule } from "./hooks.js";
 import { processWith, readListeners } from "../../node/socket-listeners.js";
 import { checkMode, type ModeFacts, modesOf, readMode } from "./mode.js";
 import { checkModules, type ModuleFacts } from "./modules.js";
@@ -97,7 +95,7 @@ export async function preflight(options: PreflightOptions): Promise<Finding[]> {
     ...(await checkKernel(options.families, root)),
     ...checkModules(modules),
     ...(await rulesFindings(options, facts, places)),
-    ...(await hookFindings(kernel, { config, families, mode, interfaces, objects, root })),
+    ...(await hookFindings(options, mode)),
     ...checkObjects(objects),
     ...(await serviceCIDRFindings(options, facts, local)),
     ...(await footprintFindings(options, facts, places)),
@@ -229,28 +227,21 @@ async function rulesFindings(
   return findings;
 }
 
-interface HookOptions {
-  readonly config: ProxyConfig;
-  readonly families: readonly IpFamily[];
-  readonly mode: ModeFacts;
-  readonly interfaces: readonly string[];
-  readonly objects: ObjectFacts;
-  readonly root: string;
-}
-
-async function hookFindings(kernel: PreflightKernel | undefined, options: HookOptions): Promise<Finding[]> {
-  const { config, families, mode, interfaces, objects, root } = options;
+async function hookFindings(
+  { kernel, objects, reading, families: { families }, root = "/" }: PreflightOptions,
+  mode: ModeFacts,
+): Promise<Finding[]> {
+  const { config } = reading.loaded;
   const bridges = await findSkippingBridges({ config, families, root });
-  const seen = { mode, bridges, interfaces, hasServices: "views" in objects };
-  if (kernel === undefined) return checkHooks({ ...seen, chains: [], legacyNat: [], firewalls: undefined });
-  const { legacy } = kernel;
+  const seen = { mode, bridges, hasServices: "views" in objects };
+  if (kernel === undefined) return checkHooks({ ...seen, chains: [], firewalls: undefined });
   const { masqueradeBit } = config.nftables;
-  const [chains, legacyNat, firewalls] = await Promise.all([
-    readForeignChains(kernel, families, isKept),
-    Promise.all(families.map((family) => readLegacyNat(legacy, family, root))),
+  const { legacy } = kernel;
+  const [chains, firewalls] = await Promise.all([
+    readForeignChains(kernel, families),
     inspectFirewalls({ kernel, legacy, root, masqueradeBit, isMet: isKept }, servedBy(objects, families)),
   ]);
-  return checkHooks({ ...seen, chains, legacyNat, firewalls });
+  return checkHooks({ ...seen, chains, firewalls });
 }
 
 /** kube-proxy's own rules are gone after the change. */
@@ -266,15 +257,4 @@ function servedBy(objects: ObjectFacts, families: readonly IpFamily[]): ServedPa
     }
   }
   return { families, services: new Set(all.flatMap(([, ofFamily]) => [...ofFamily.keys()])), packets };
-}
-
-async function readLegacyNat(
-  legacy: PreflightKernel["legacy"],
-  family: IpFamily,
-  root: string,
-): Promise<HookFacts["legacyNat"][number]> {
-  if (!(await legacyTableNames(family, root)).includes("nat")) return { family, chains: [] };
-  const chains = await legacy.chains(family, "nat");
-  // kubelet's own chains do not matter here.
-  return { family, chains: chains.filter((chain) => !isOwnChain("nat", chain) && !/^KUBE-(?!ROUTER)/.test(chain)) };
 }

@@ -1,4 +1,4 @@
-/** Other programs' base chains, with what their rules do besides deciding over packets. */
+/** Other programs' base chains, with the mark bits that their rules set. */
 import { FLOWTABLE_REF } from "../../../flowtable/operations.js";
 import { MetaKey, TableFlag, VERDICT_REGISTER } from "../../../nft/kernel/constants.js";
 import type { BaseChain, Expr, RuleInfo, TableRef } from "../../../nft/kernel/kernel.js";
@@ -13,17 +13,12 @@ import { wordOf } from "../machine/bits.js";
 import { worldOf } from "../world/node-world.js";
 import { type RoutedKernel, Routing } from "../world/routing.js";
 
-/** A base chain of another program, with the chains that its rules lead to. */
+/** A base chain of another program. */
 export interface ForeignChain {
   readonly ref: TableRef;
   readonly chain: string;
   readonly base: BaseChain;
-  /** Number of rules in it and in the chains that it leads to. */
-  readonly rules: number;
-  /** Chains with a rule that makes connections bypass the hooks (flowtables). */
-  readonly offload: readonly string[];
-  readonly leadsTo: readonly string[];
-  /** Bits of the packet mark that rules set, by chain. */
+  /** Bits of the packet mark that rules set, by chain: in it and in the chains that it leads to. */
   readonly markBits: ReadonlyMap<string, number>;
 }
 
@@ -47,37 +42,32 @@ export async function readForeignChains(
     const ref = { family, table };
     const read = async (chain: string): Promise<RuleInfo[]> => (await kernel.rules(ref, chain)).filter(isMet);
     for (const { chain, base } of await kernel.chains(ref)) {
-      if (base !== undefined) found.push({ ref, chain, base, ...(await walk(chain, read, world)) });
+      if (base !== undefined) found.push({ ref, chain, base, markBits: await markBitsFrom(chain, read, world) });
     }
   }
   return found;
 }
 
-/** Walks the rules that packets meet from a base chain on. */
-async function walk(
+/** Returns the bits that rules set, by chain, in all chains that packets meet from a base chain on. */
+async function markBitsFrom(
   chain: string,
   read: (chain: string) => Promise<readonly RuleInfo[]>,
   world: World,
-): Promise<Pick<ForeignChain, "rules" | "offload" | "leadsTo" | "markBits">> {
-  let rules = 0;
-  const offload = new Set<string>();
+): Promise<Map<string, number>> {
   const markBits = new Map<string, number>();
   const seen = new Set([chain]);
   // Iterating a Set also visits elements added meanwhile.
   for (const one of seen) {
     if (seen.size > MOST_CHAINS) break;
     for (const rule of await read(one)) {
-      rules++;
       for (const expr of rule.exprs) {
-        if (expr.type === "flow_offload") offload.add(one);
         if (expr.type === "immediate" && "verdict" in expr.data && "chain" in expr.data) seen.add(expr.data.chain);
       }
       const bits = await markBitsSet(rule, world);
       if (bits !== 0) markBits.set(one, (markBits.get(one) ?? 0) | bits);
     }
   }
-  seen.delete(chain);
-  return { rules, offload: [...offload], leadsTo: [...seen], markBits };
+  return markBits;
 }
 
 /** Expressions whose results are in the rule itself. */

@@ -1,12 +1,11 @@
 import { describe, expect, test } from "vitest";
 import { Hook, Priority } from "../../../../src/nft/kernel/constants.js";
-import type { BaseChain, Expr, RuleInfo } from "../../../../src/nft/kernel/kernel.js";
+import type { BaseChain, RuleInfo } from "../../../../src/nft/kernel/kernel.js";
 import { checkHooks, type HookFacts, isProxysRule } from "../../../../src/migration/preflight/hooks.js";
 import { type ForeignChain, readForeignChains } from "../../../../src/tools/explain/firewall/foreign-chains.js";
 import { packetsOfAny } from "../../../../src/tools/explain/firewall/service-packets.js";
 import { inspectFirewalls } from "../../../../src/tools/node-inspection.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
-import { NO_MODE } from "./no-mode.ts";
 import { type ChainWithRules, jump, tableWith, verdict } from "../../../support/operations.ts";
 
 const accept = verdict("accept");
@@ -26,7 +25,7 @@ async function read(table: string, chains: Readonly<Record<string, ChainWithRule
 
 const said = (facts: Partial<HookFacts>): string[] =>
   checkHooks({
-    ...{ mode: NO_MODE, chains: [], legacyNat: [], bridges: [], interfaces: [] },
+    ...{ mode: { healthCheckRules: 0 }, chains: [], bridges: [] },
     ...{ firewalls: { problems: [] }, hasServices: true, ...facts },
   }).map(({ level, what }) => `${level}: ${what}`);
 
@@ -86,55 +85,24 @@ describe("rules that drop packets to services", () => {
   });
 });
 
-describe("NAT", () => {
-  test("does not include kube-proxy's own jumps", async () => {
-    const chains = await read("nat", {
-      PREROUTING: { base: NAT, rules: [[jump("KUBE-SERVICES")]] },
-      "KUBE-SERVICES": { rules: [[accept]] },
-    });
-    expect(said({ chains })).toEqual(["ok: no other program's rules block services"]);
-  });
-
-  test("NAT of other programs is named with its owner", async () => {
-    const chains = await read("nat", {
-      PREROUTING: { base: NAT, rules: [[jump("CNI-HOSTPORT-DNAT")]] },
-      "CNI-HOSTPORT-DNAT": { rules: [[accept]] },
-    });
-    expect(said({ chains })).toEqual([
-      "note: chain PREROUTING of table ip nat (the CNI plug-in portmap, nat at prerouting, priority -100), which jumps to CNI-HOSTPORT-DNAT, sees packets before nft-proxier's rules",
-    ]);
-  });
-
-  test("NAT of the older iptables is named, too", () => {
-    expect(said({ legacyNat: [{ family: "ip", chains: ["DOCKER"] }] })).toEqual([
-      "note: nat of iptables-legacy (ip) has chains of other programs (Docker: DOCKER), which may see packets before nft-proxier's rules",
-    ]);
-  });
-});
-
 test("does not include nft-proxier's own tables", async () => {
   for (const table of ["kube-proxy", "nft-proxier-handover", "nft-proxier-flowtable"]) {
     expect(await read(table, { "nat-prerouting": { base: NAT, rules: [[accept]] } })).toEqual([]);
   }
 });
 
-test("flowtables, bridges and Cilium are notes", async () => {
-  const kernel = new FakeKernel();
-  const ref = { family: "inet", table: "fast" } as const;
-  const base: BaseChain = { ...FORWARD, policy: "accept" };
-  await kernel.commit([
-    { op: "add", kind: "table", ...ref },
-    { op: "add", kind: "chain", ...ref, chain: "forward", base },
+test("a policy that drops packets to this node is a problem only if kube-proxy's rules accept health checks", async () => {
+  const base: BaseChain = { type: "filter", hook: Hook.input, priority: 0, policy: "drop" };
+  const chains = await read("filter", { INPUT: { base, rules: [] } });
+  expect(said({ chains })).toEqual(["ok: no other program's rules block services"]);
+  expect(said({ chains, mode: { healthCheckRules: 1 } })).toEqual([
+    expect.stringMatching(/^problem: chain INPUT of table ip filter drops packets to this node by policy/),
   ]);
-  const exprs: Expr[] = [{ type: "flow_offload", flowtable: "f" }];
-  kernel.rules = () => Promise.resolve([{ ...ref, chain: "forward", handle: 2n, exprs }]);
-  const chains = await readForeignChains(kernel, ["ip", "ip6"]);
+});
+
+test("bridges whose packets skip the rules are notes", () => {
   const bridges = [
     { bridge: "cni0", setting: "net.bridge.bridge-nf-call-iptables", present: 0, command: "modprobe br_netfilter" },
   ];
-  expect(said({ chains, bridges, interfaces: ["lo", "cilium_host"] })).toEqual([
-    expect.stringMatching(/^note: table inet fast offloads connections to a flowtable/),
-    expect.stringMatching(/^note: packets between ports of bridge cni0 skip/),
-    expect.stringMatching(/^note: Cilium has interfaces on this node/),
-  ]);
+  expect(said({ bridges })).toEqual([expect.stringMatching(/^note: packets between ports of bridge cni0 skip/)]);
 });

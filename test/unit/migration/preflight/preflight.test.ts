@@ -80,7 +80,7 @@ test("a kernel that may be asked for its tables only is not sent any rules", asy
   ]);
 });
 
-test("the older iptables: kube-proxy's chains belong to its mode, and others are named with their owner", async () => {
+test("the older iptables: only kube-proxy's chains belong to its mode", async () => {
   await putFile(root, "proc/net/ip_tables_names", "nat\nfilter\n");
   const findings = await findingsWith({ kernel: fake(), mayTry: true });
   expect(said(findings, "mode")).toEqual([
@@ -88,7 +88,6 @@ test("the older iptables: kube-proxy's chains belong to its mode, and others are
       /^problem: kube-proxy has rules in iptables-legacy \(ip nat: KUBE-SERVICES.*; nft-proxier does not remove them/,
     ),
   ]);
-  expect(said(findings, "nat-chains")).toEqual([expect.stringMatching(/\(Docker: DOCKER\)/)]);
   expect(said(findings, "firewalls")).toEqual([
     expect.stringMatching(/^note: .*: not read: filter of iptables-legacy, whose chain FORWARD drops by policy/),
   ]);

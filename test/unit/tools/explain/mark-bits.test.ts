@@ -77,9 +77,6 @@ describe("rules that set the masquerade bit are a problem", () => {
   const chain = {
     ref,
     chain: "base",
-    rules: 1,
-    offload: [],
-    leadsTo: ["marks"],
     markBits: new Map([["marks", 0x14000]]),
   };
   const what =
