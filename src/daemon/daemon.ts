@@ -9,7 +9,10 @@
  * It ends after a signal (exit code 0), or after a change of the node or configuration that requires a restart (1).
  */
 import type { NodeRecord } from "../objects/records.js";
-import type { StatusBoard } from "./answers/status-board.js";
+import type { NoteSource, ProblemSource, StatusBoard } from "./answers/status-board.js";
+import type { IpFamily } from "../base/ip.js";
+import type { HealthCheck } from "../model/service-port-view.js";
+import type { ProxierObserver } from "../proxier/observer.js";
 import { Flowtable, removeFlowtable } from "../flowtable/flowtable.js";
 import { reportForwarding } from "../node/forwarding.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
@@ -51,6 +54,17 @@ export async function runDaemon(options: DaemonOptions): Promise<number> {
   }
 }
 
+/** A part of the daemon that works beside the proxier. */
+interface Part {
+  readonly observer?: ProxierObserver;
+  /** Its problems, for `status`. */
+  readonly problems?: ProblemSource;
+  /** Its work under way, for `status`. */
+  readonly notes?: NoteSource;
+  readonly start?: () => unknown;
+  readonly stop?: () => void | Promise<void>;
+}
+
 class Daemon {
   readonly #options: DaemonOptions;
   readonly #closers: Closers;
@@ -69,25 +83,19 @@ class Daemon {
   }
 
   async run(): Promise<number> {
-    const { config, kernel, log, manifests, node } = this.#options;
+    const { config, families, kernel, log, manifests, node } = this.#options;
     const cluster = manifests === undefined ? await this.#openCluster() : undefined;
     const events = cluster?.events ?? NO_EVENTS;
     if (node !== undefined) {
       await applySystemSettings(config, { log, loadConntrack: () => loadConntrack(kernel) });
       await this.#listen(node, events);
     }
-    await this.#reportForwarding();
+    await reportForwarding({ config, kernel, log, families: families.families, legacy: kernel.legacy });
     const proxier = this.#proxier();
     const overlaps = this.#serviceCIDRCheck(proxier);
     const board = await this.#answer(proxier, cluster, overlaps);
-    await this.#follow(proxier, events, board);
-    await this.#keepFlowtable(board);
+    for (const part of await this.#parts(proxier, events)) await this.#start(part, proxier, board);
     return this.#serve(proxier, board, cluster, overlaps);
-  }
-
-  async #reportForwarding(): Promise<void> {
-    const { config, kernel, log, families } = this.#options;
-    await reportForwarding({ config, kernel, log, families: families.families, legacy: kernel.legacy });
   }
 
   async #openCluster(): Promise<Cluster> {
@@ -116,21 +124,10 @@ class Daemon {
     const { config, nodeName, kernel, log, clock, ownTable, serviceCounters } = this.#options;
     const { families } = this.#options.families;
     const { observers } = this.#observation;
-    const options = {
-      config,
-      nodeName,
-      families,
-      kernel,
-      interfaces: kernel.interfaces,
-      log,
-      clock,
-      observers,
-      watch: true,
-      trackRemovals: true,
-      ownTable,
-      serviceCounters,
-    };
-    const proxier = new Proxier(options);
+    const proxier = new Proxier({
+      ...{ config, nodeName, families, kernel, interfaces: kernel.interfaces, log, clock, observers },
+      ...{ watch: true, trackRemovals: true, ownTable, serviceCounters },
+    });
     proxier.observe(new SizeWatch(proxier.model));
     // On a busy machine, the process may end before the proxier has stopped.
     const logWrites = (): void => proxier.logRecentWrites();
@@ -140,37 +137,58 @@ class Daemon {
     return proxier;
   }
 
-  /** Starts everything that follows the proxier's work. */
-  async #follow(proxier: Proxier, events: EventRecorder, board: StatusBoard): Promise<void> {
-    const { nodeName, kernel, log, node, gcInterval } = this.#options;
+  /** Everything that follows the proxier's work or keeps a table of its own, in the order of its start. */
+  async #parts(proxier: Proxier, events: EventRecorder): Promise<readonly Part[]> {
+    const { config, nodeName, kernel, log, node, gcInterval, flowtable } = this.#options;
     const { families } = this.#options.families;
     const { metrics } = this.#observation;
     const recorder = new KubernetesEvents(events, nodeName, (service) => proxier.model.uidOf(service));
-    proxier.observe(recorder);
     const memory = new MemoryRelease(() => kernel.connection.releaseMemory());
-    this.#closers.add(() => memory.close());
-    proxier.observe(memory);
-    this.#closers.add(await followConntrack({ proxier, families, metrics, log, gcInterval }));
     const handover = new HandoverRemoval({ kernel, log });
-    this.#closers.add(() => handover.done());
-    proxier.observe(handover);
-    if (node !== undefined) this.#followNode(proxier, events, board);
-    recorder.started();
+    const parts: Part[] = [
+      { observer: recorder, start: () => recorder.started() },
+      { observer: memory, stop: () => memory.close() },
+      { stop: await followConntrack({ proxier, families, metrics, log, gcInterval }) },
+      { observer: handover, stop: () => handover.done() },
+    ];
+    if (node !== undefined) {
+      const check = (family: IpFamily, service: string): HealthCheck | undefined =>
+        proxier.model.healthCheck(family, service);
+      const health = serviceHealth({ nodeName, events, log }, this.#observation, check);
+      parts.push({ observer: health, problems: () => healthCheckProblems(health), stop: () => health.close() });
+      const { legacy, connection: netlink } = kernel;
+      const { excludeCIDRs } = config.ipvs;
+      const leftovers = new LeftoverRemoval({ kernel, log, families, legacy, netlink, excludeCIDRs });
+      parts.push({
+        observer: leftovers,
+        problems: () => leftoverProblems(leftovers),
+        notes: () => leftovers.notes,
+        stop: () => leftovers.close(),
+      });
+    }
+    parts.push(flowtable === undefined ? { start: () => removeFlowtable(kernel, log) } : this.#flowtable(flowtable));
+    return parts;
   }
 
-  async #keepFlowtable(board: StatusBoard): Promise<void> {
-    const { kernel, log, flowtable: interfaces } = this.#options;
-    if (interfaces === undefined) {
-      await removeFlowtable(kernel, log);
-      return;
-    }
+  #flowtable(interfaces: readonly string[]): Part {
+    const { kernel, log } = this.#options;
     const { registry } = this.#observation.metrics;
     const onFailure = registerFlowtableMetrics(registry, () => flowtable.devices.length);
     const flowtable = new Flowtable({ kernel, links: kernel.interfaces, log, interfaces, onFailure });
-    this.#closers.add(() => flowtable.close());
-    board.ask(() => flowtableProblems(flowtable));
-    // The services' first write does not wait for this.
-    void flowtable.start();
+    return {
+      problems: () => flowtableProblems(flowtable),
+      // The services' first write does not wait for this.
+      start: () => void flowtable.start(),
+      stop: () => flowtable.close(),
+    };
+  }
+
+  async #start({ observer, problems, notes, start, stop }: Part, proxier: Proxier, board: StatusBoard): Promise<void> {
+    if (stop !== undefined) this.#closers.add(stop);
+    if (observer !== undefined) proxier.observe(observer);
+    if (problems !== undefined) board.ask(problems);
+    if (notes !== undefined) board.remark(notes);
+    await start?.();
   }
 
   #serviceCIDRCheck(proxier: Proxier): ServiceCIDRCheck {
@@ -188,24 +206,6 @@ class Daemon {
     this.#closers.add(() => answers.close());
     await answers.start();
     return answers.board;
-  }
-
-  #followNode(proxier: Proxier, events: EventRecorder, board: StatusBoard): void {
-    const { config, nodeName, kernel, log } = this.#options;
-    const { families } = this.#options.families;
-    const health = serviceHealth({ nodeName, events, log }, this.#observation, (family, service) =>
-      proxier.model.healthCheck(family, service),
-    );
-    this.#closers.add(() => health.close());
-    proxier.observe(health);
-    board.ask(() => healthCheckProblems(health));
-    const { legacy, connection } = kernel;
-    const { excludeCIDRs } = config.ipvs;
-    const leftovers = new LeftoverRemoval({ kernel, log, families, legacy, netlink: connection, excludeCIDRs });
-    this.#closers.add(() => leftovers.close());
-    board.remark(() => leftovers.notes);
-    board.ask(() => leftoverProblems(leftovers));
-    proxier.observe(leftovers);
   }
 
   /** If a table is active, the first write waits for a complete reading of the manifests. */
@@ -246,8 +246,7 @@ class Daemon {
       overlaps.node = object;
     };
     const gate = new NodeGate(proxier, { ...node, onNode, onFatal: fatal.resolve });
-    this.#closers.add(() => gate.stop());
-    board.ask(() => nodeProblems(gate, nodeName));
+    await this.#start({ problems: () => nodeProblems(gate, nodeName), stop: () => gate.stop() }, proxier, board);
     const sink = manifests === undefined ? gate : await this.#gated(gate, proxier, manifests);
     this.#closers.add(() => source.stop());
     proxier.readAhead();

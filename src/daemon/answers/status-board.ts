@@ -80,10 +80,10 @@ export interface StatusBoardOptions {
 }
 
 /** Returns the problems of one part of the daemon. Called for every status request, so it must be cheap. */
-type ProblemSource = () => Iterable<StatusProblem>;
+export type ProblemSource = () => Iterable<StatusProblem>;
 
 /** Returns descriptions of work in progress in one part of the daemon. Must be as cheap as a ProblemSource. */
-type NoteSource = () => Iterable<string>;
+export type NoteSource = () => Iterable<string>;
 
 /** The parts of a status that are read from the kernel. */
 type Inspected = [inspection: NodeInspection | undefined, missingFeatures: readonly string[] | undefined];
