@@ -75,6 +75,10 @@ export class Table {
   readonly #engine: Engine;
   /** Undefined without `ownerMark`. */
   readonly #inserted: InsertedRules | undefined;
+  /** A TableWatch reports changes by others. */
+  #isWatched = false;
+  /** The ruleset's generation at the start of the last apply, and the transactions that our connection had committed. */
+  #lastSeen: { readonly id: number; readonly committed: number } | undefined;
   #features: Promise<Features> | undefined;
   /** The verdicts and objects of maps, by the engine's numbers. */
   readonly #targets = new Map<number, Target>();
@@ -93,7 +97,13 @@ export class Table {
     this.#kernel = kernel;
     this.#engine = new Engine(kernel, engineOptions);
     if (ownerMark !== undefined) this.#inserted = new InsertedRules(kernel, { own: this.ref, ownerMark });
-    watchedTables.set(this, watched(this.#engine, this.#inserted));
+    watchedTables.set(
+      this,
+      watched(this.#engine, this.#inserted, (listening) => {
+        this.#isWatched = listening;
+        this.#lastSeen = undefined;
+      }),
+    );
   }
 
   /** The table's family and name. */
@@ -205,7 +215,8 @@ export class Table {
    */
   async apply(options: ApplyOptions = {}): Promise<ApplyResult> {
     check(applyOptions, "apply", options);
-    const table = await this.#engine.apply(options);
+    // Both at once: the desired state is held from now on, and the engine runs them in turn.
+    const [, table] = await Promise.all([this.#noticeOthers(), this.#engine.apply(options)]);
     if (this.#inserted === undefined) return table;
     if (table.resynced !== undefined) this.#inserted.invalidate();
     return joinInserted(table, await this.#inserted.apply());
@@ -216,7 +227,7 @@ export class Table {
    * state is kept. Throws TableError.
    */
   async plan(): Promise<TablePlan> {
-    const table = await this.#engine.plan();
+    const [, table] = await Promise.all([this.#noticeOthers(), this.#engine.plan()]);
     return this.#inserted === undefined ? table : joinPlans(table, await this.#inserted.plan());
   }
 
@@ -224,6 +235,22 @@ export class Table {
   async check(): Promise<"same" | "different"> {
     const own = await this.#engine.check();
     return (await this.#inserted?.check()) === "different" ? "different" : own;
+  }
+
+  /**
+   * Without a TableWatch: if anyone but this connection has committed since the last call, whatever it was, the kernel is read again. A
+   * program never writes on a state that is no longer the kernel's.
+   */
+  async #noticeOthers(): Promise<void> {
+    if (this.#isWatched) return;
+    await this.#engine.between(async () => {
+      const { committed } = this.#kernel;
+      const { id } = await this.#kernel.generation();
+      const before = this.#lastSeen;
+      if (before !== undefined && ((id - before.id) | 0) !== committed - before.committed)
+        this.invalidate("the ruleset has changed since the last apply");
+      this.#lastSeen = { id, committed };
+    });
   }
 
   /** Makes the next apply read everything first. Its result contains `reason`. */
@@ -316,15 +343,21 @@ export class Table {
 }
 
 /** The table for the engine's watch, with our rules in others' chains. */
-function watched(engine: Engine, inserted: InsertedRules | undefined): WatchedTable {
-  if (inserted === undefined) return engine;
+function watched(
+  engine: Engine,
+  inserted: InsertedRules | undefined,
+  onListening: (listening: boolean) => void,
+): WatchedTable {
   return {
     ref: engine.ref,
-    noticesAllTables: true,
-    notice: (batch: ChangeBatch) => [...engine.notice(batch), ...inserted.notice(batch)],
-    listening: (listening) => engine.listening(listening),
+    noticesAllTables: inserted !== undefined,
+    notice: (batch: ChangeBatch) => [...engine.notice(batch), ...(inserted?.notice(batch) ?? [])],
+    listening: (listening) => {
+      onListening(listening);
+      return engine.listening(listening);
+    },
     eventsLost: (reason) => {
-      inserted.invalidate();
+      inserted?.invalidate();
       return engine.eventsLost(reason);
     },
   };

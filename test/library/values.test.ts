@@ -206,10 +206,10 @@ describe("conntrack", () => {
 describe("the package", () => {
   test("has four entry points and its package.json, and refuses deeper paths", async () => {
     const resolve = (name: string): string => import.meta.resolve(name);
-    expect(resolve("nft-proxier/table")).toMatch(/\/dist\/library\/table\.js$/);
-    expect(resolve("nft-proxier/conntrack")).toMatch(/\/dist\/library\/conntrack\.js$/);
-    expect(resolve("nft-proxier/engine")).toMatch(/\/dist\/table\/table-exports\.js$/);
-    expect(resolve("nft-proxier/testing")).toMatch(/\/dist\/library\/testing\.js$/);
+    expect(resolve("nft-proxier/table")).toMatch(/\/dist\/nft\/nft-exports\.js$/);
+    expect(resolve("nft-proxier/conntrack")).toMatch(/\/dist\/nft\/conntrack\/connections\.js$/);
+    expect(resolve("nft-proxier/engine")).toMatch(/\/dist\/nft\/engine-exports\.js$/);
+    expect(resolve("nft-proxier/testing")).toMatch(/\/dist\/nft\/testing\/testing-exports\.js$/);
     expect(resolve("nft-proxier/package.json")).toMatch(/\/package\.json$/);
     for (const deep of ["nft-proxier", "nft-proxier/dist/nft/sync/engine-table.js"]) {
       const script = `await import(${JSON.stringify(deep)}).then(() => console.log("taken"), (e) => console.log(e.code))`;

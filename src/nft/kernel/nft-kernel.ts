@@ -40,6 +40,7 @@ export class NftKernel implements Kernel {
   /** Settles when the last commit so far is done, because commits keep the order of their calls. */
   #lastCommit: Promise<unknown> = Promise.resolve();
   #portId: number;
+  committed = 0;
 
   private constructor(connection: NetlinkConnection) {
     this.connection = connection;
@@ -66,7 +67,9 @@ export class NftKernel implements Kernel {
       const commit = (async () => {
         // Both at once, so that the bytes are copied while the kernel is busy with the previous commit.
         const [batch] = await Promise.all([prepared, previous]);
-        return addon.commit(handle, batch);
+        const result = await addon.commit(handle, batch);
+        if (ops.length > 0 && options?.dryRun !== true) this.committed++;
+        return result;
       })();
       this.#lastCommit = commit.catch(() => undefined);
       return commit;

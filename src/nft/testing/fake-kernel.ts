@@ -92,6 +92,7 @@ const FIRST_PORT = 1000;
 export class FakeKernel implements Kernel {
   /** The port of this connection. `loseSocket` and a commit change it. */
   portId: number;
+  committed = 0;
   /** Operations of every batch that this object committed, oldest first, without dry runs and rejected ones. */
   readonly commits: (readonly Op[])[] = [];
   /** @internal */
@@ -206,6 +207,7 @@ export class FakeKernel implements Kernel {
       this.commits.push(ops);
       if (outcome.events.length > 0) this.announce(outcome.events);
     }
+    if (!dryRun && this.repliesToLose === 0) this.committed++;
     if (!dryRun && this.repliesToLose > 0) {
       this.repliesToLose--;
       throw new KernelError("unknown-outcome", "the kernel's reply was lost", { action: "commit", errno: "ENOBUFS" });
