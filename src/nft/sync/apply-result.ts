@@ -1,4 +1,4 @@
-/** What a Table is made with, what an apply may do, and what it did. */
+/** Options of a Table and of its `apply`, and the result. */
 import type { CommitResult, Family } from "../kernel/kernel.js";
 import type { InvalidationCause } from "./invalidations.js";
 
