@@ -11,7 +11,7 @@ const MOST_KEPT = 1000;
 
 /** Follows the segments of TCP connections. */
 export class SegmentHints {
-  /** Times and longest packet of each segment that is not acknowledged, by its sequence number, by connection and direction. */
+  /** Times and shortest packet of each segment that is not acknowledged, by its sequence number, by connection and direction. */
   readonly #sent = new Map<string, Map<number, { times: number; length: number }>>();
 
   /** Returns a hint when a segment has just been sent for the third time without an acknowledgement. */
@@ -27,9 +27,10 @@ export class SegmentHints {
     this.#sent.set(keyOf(from), unacknowledged);
     const [oldest = ""] = this.#sent.keys();
     if (this.#sent.size > MOST_KEPT) this.#sent.delete(oldest);
-    const segment = unacknowledged.get(tcp.sequence) ?? { times: 0, length: 0 };
+    const segment = unacknowledged.get(tcp.sequence) ?? { times: 0, length };
     segment.times++;
-    segment.length = Math.max(segment.length, length);
+    // The first packet may be one of several that the kernel has merged.
+    segment.length = Math.min(segment.length, length);
     unacknowledged.set(tcp.sequence, segment);
     if (segment.times !== SENT) return undefined;
     return (
