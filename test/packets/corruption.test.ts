@@ -234,7 +234,7 @@ describe("a fault that the kernel does not let us repair in the usual way", () =
 
 test("after a fault that the planner does not know, the table is written from scratch, also at a start and with --once", async () => {
   // Without the flag, the program takes bound chains for ordinary ones, and the kernel refuses to delete them.
-  const kernel = pathToFileURL(join(dirname(UNBUNDLED_MAIN), "netlink/nft-kernel.js")).href;
+  const kernel = pathToFileURL(join(dirname(UNBUNDLED_MAIN), "nft/kernel/nft-kernel.js")).href;
   const blind = `import { NftKernel } from ${JSON.stringify(kernel)};
     const { chains } = NftKernel.prototype;
     NftKernel.prototype.chains = async function (...of) { return (await chains.apply(this, of)).map((chain) => ({ ...chain, flags: 0 })); };`;

@@ -373,7 +373,7 @@ test("the kernel refuses a service", { timeout: 2 * MINUTE_MS }, async () => {
   await writeFile(
     preload,
     `import { existsSync } from "node:fs";
-     const { NftKernel } = await import(${JSON.stringify(new URL("netlink/nft-kernel.js", pathToFileURL(UNBUNDLED_MAIN)).href)});
+     const { NftKernel } = await import(${JSON.stringify(new URL("nft/kernel/nft-kernel.js", pathToFileURL(UNBUNDLED_MAIN)).href)});
      const commit = NftKernel.prototype.commit;
      const spoil = (op) => op.kind === "chain" && op.chain.includes("refused") ? { ...op, chain: op.chain.padEnd(300, "x") } : op;
      NftKernel.prototype.commit = function (ops, options) {

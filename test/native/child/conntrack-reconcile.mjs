@@ -82,7 +82,7 @@ while (
 
 put(model, 7, 10);
 const one = await timed(async () => {
-  reconciler.request("ip", [["default/s7", undefined]], []);
+  reconciler.request("ip", ["default/s7"], []);
   await reconciler.idle();
   return last;
 });
