@@ -103,7 +103,7 @@ async function everything() {
   await reconciler.idle();
 }
 async function single() {
-  reconciler.request("ip", [[`default/s${serial % tracked}`, undefined]], []);
+  reconciler.request("ip", [`default/s${serial % tracked}`], []);
   await reconciler.idle();
 }
 
