@@ -29,11 +29,7 @@ if (file === "--remove") {
     chain: "prerouting",
     base: { type: "filter", hook: "prerouting", priority: "raw" },
     rules: ["blocked4", "blocked6"].map((set) => ({
-      statements: [
-        { match: "in-set", key: ["saddr"], set },
-        { action: "counter" },
-        { action: "verdict", verdict: "drop" },
-      ],
+      statements: [{ field: "saddr", value: `@${set}` }, { action: "counter" }, { action: "verdict", verdict: "drop" }],
     })),
   });
 

@@ -10,7 +10,7 @@
 import { openKernel, Table } from "nft-proxier/table";
 
 /** The bit of the connection mark that identifies forwarded connections. Other programs may use the other bits. */
-const FORWARDED = { mask: 0x1000, value: 0x1000 };
+const FORWARDED = 0x1000;
 
 const kernel = await openKernel();
 const table = new Table(kernel, { family: "ip", name: "port-forwarder" });
@@ -33,10 +33,10 @@ table.chain({
   rules: [
     {
       statements: [
-        { match: "address-type", direction: "destination", type: "local" },
-        { match: "in-set", key: ["l4proto", "dport"], set: "forwards" },
-        { action: "set-ct-mark", ...FORWARDED },
-        { action: "dnat-map", key: ["l4proto", "dport"], map: "forwards", data: "address-port" },
+        { field: { field: "fib", of: ["daddr"], result: "type" }, value: "local" },
+        { field: ["meta l4proto", "th dport"], value: "@forwards" },
+        { action: "set", field: "ct mark", value: { from: "ct mark", mask: ~FORWARDED >>> 0, xor: FORWARDED } },
+        { action: "dnat", address: { key: ["meta l4proto", "th dport"], map: "forwards", data: "address-port" } },
       ],
     },
   ],
@@ -47,7 +47,7 @@ table.chain({
   base: { type: "nat", hook: "postrouting", priority: "srcnat" },
   rules: [
     {
-      statements: [{ match: "ct-mark", ...FORWARDED }, { action: "masquerade" }],
+      statements: [{ field: "ct mark", mask: FORWARDED, value: FORWARDED }, { action: "masquerade" }],
     },
   ],
 });

@@ -21,9 +21,9 @@ if (process.argv[2] === "--remove") {
     rules: [
       {
         statements: [
-          { match: "protocol", protocol: "tcp" },
-          { match: "port", direction: "destination", ports: [port] },
-          { match: "ct-state", states: ["new"] },
+          { field: "meta l4proto", value: "tcp" },
+          { field: "th dport", value: port },
+          { field: "ct state", value: "new" },
           { action: "verdict", verdict: "jump limited" },
         ],
       },

@@ -21,10 +21,8 @@ export { type ListedRule, listRules, TableError, type TableErrorCode } from "./e
 export type {
   Action,
   AddressSource,
-  AddressTypeName,
   Comparison,
   CtDirectionName,
-  CtStateName,
   DataSource,
   Drift,
   FaultyObject,
@@ -34,7 +32,6 @@ export type {
   FieldType,
   ForeignChange,
   GeneratedField,
-  Match,
   ObjectKind,
   ObjectName,
   ObjectSpec,
@@ -42,7 +39,6 @@ export type {
   PortRange,
   PortSource,
   TablePlan,
-  TcpFlagName,
   WatchOptions,
 } from "./engine-exports.js";
 export { DataMap, NetworkSet, ObjectMap, PlainSet, RangeSet, VerdictMap, type ElementsOf } from "./handles/elements.js";

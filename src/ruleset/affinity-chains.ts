@@ -12,7 +12,7 @@ import { ChainName, drawChainName, ownComment, ownNames } from "./names.js";
 import type { OwnChainOptions, OwnObject } from "./own-object.js";
 import type { ServicePortState, AffinityState } from "./service-port-state.js";
 import { addressType } from "./element-sets.js";
-import { goto, jump, markForMasquerade, rule } from "./statements.js";
+import { goto, jump, markForMasquerade, rule, setPriority } from "./statements.js";
 import { listsInUse, NUMBERED, numberOf, numbersOf } from "./affinity-numbers.js";
 
 /**
@@ -22,7 +22,7 @@ import { listsInUse, NUMBERED, numberOf, numbersOf } from "./affinity-numbers.js
  */
 const MAX_CLIENTS = 2 ** 20;
 
-const CLIENT_KEY: readonly Field[] = ["saddr", "priority"];
+const CLIENT_KEY: readonly Field[] = ["saddr", "meta priority"];
 
 /** The set and the chains of a service port with affinity; empty for others. */
 export function affinityObjects(state: ServicePortState): OwnObject[] {
@@ -56,10 +56,8 @@ export function affinityObjects(state: ServicePortState): OwnObject[] {
 
 /** Rules that lead a client to its endpoint, if that is in this list. Their order does not depend on the order of events. */
 function knownRules(affinity: AffinityState, list: EndpointList, clients: string, remember: string): Rule[] {
-  const isKnown: Statement = { match: "in-set", key: CLIENT_KEY, set: clients };
-  return byAddress(list).map((index) =>
-    rule({ action: "set-priority", value: numberOf(affinity, list, index) }, isKnown, goto(remember)),
-  );
+  const isKnown: Statement = { field: CLIENT_KEY, value: `@${clients}` };
+  return byAddress(list).map((index) => rule(setPriority(numberOf(affinity, list, index)), isKnown, goto(remember)));
 }
 
 /**
@@ -75,7 +73,7 @@ function rememberRules(list: number, view: ServicePortView, clients: string, rew
 }
 
 function draw(list: number, count: number): Rule {
-  return rule({ action: "set-priority", value: list }, jump(drawChainName(numbersOf(count))));
+  return rule(setPriority(list), jump(drawChainName(numbersOf(count))));
 }
 
 function byAddress(list: EndpointList): number[] {

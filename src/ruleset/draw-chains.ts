@@ -7,7 +7,7 @@ import { packNumber } from "./key-packer.js";
 import { countOf, type ListValue, packList, unpackList, withCount } from "./list-values.js";
 import { drawChainName, endpointsName, LOCAL_INDEX_BASE, SetName } from "./names.js";
 import type { ElementSets } from "./element-sets.js";
-import { goto, markForMasquerade, resetPriority } from "./statements.js";
+import { goto, markForMasquerade, resetPriority, setPriority } from "./statements.js";
 import { Uses } from "./uses.js";
 
 /**
@@ -173,10 +173,10 @@ function drawnBy(value: number): number {
 
 function drawNumber(count: number): Statement {
   const draw: Field = { field: "numgen", mode: "random", modulus: count };
-  return { action: "priority-map", key: ["priority", draw], map: SetName.stickyDraws };
+  return setPriority({ key: ["meta priority", draw], map: SetName.stickyDraws });
 }
 
-const HASHED = { "source-ip": ["saddr"], "source-ip-port": ["saddr", "sport"] } as const;
+const HASHED = { "source-ip": ["saddr"], "source-ip-port": ["saddr", "th sport"] } as const;
 /** An arbitrary value, but the same on every node and in every version: "nftp". */
 const SEED = 0x6e667470;
 
@@ -187,7 +187,7 @@ function drawFrom({ kind, count, shard, nodePort, slots }: ListValue): Statement
       ? { field: "numgen", mode: "random", modulus: count, ...offset }
       : { field: "jhash", of: HASHED[slots], modulus: count, seed: SEED, ...offset };
   const [map, key]: readonly [string, Field[]] = nodePort
-    ? [SetName.nodePortEndpoints, ["l4proto", "dport", draw]]
-    : [endpointsName(shard), ["daddr", "l4proto", "dport", draw]];
-  return { action: "dnat-map", key, map, data: "address-port" };
+    ? [SetName.nodePortEndpoints, ["meta l4proto", "th dport", draw]]
+    : [endpointsName(shard), ["daddr", "meta l4proto", "th dport", draw]];
+  return { action: "dnat", address: { key, map, data: "address-port" } };
 }

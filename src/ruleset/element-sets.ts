@@ -20,7 +20,7 @@ export type ElementSets = Readonly<Record<ConstantRole, ElementSet>> &
 /** The sets for lookups of VIPs, and the sets for node ports; `cluster` and `local` are for policy Local. */
 export const OF_VIPS = {
   nodePort: false,
-  key: ["daddr", "l4proto", "dport"],
+  key: ["daddr", "meta l4proto", "th dport"],
   services: "services",
   cluster: "servicesCluster",
   local: "servicesLocal",
@@ -31,7 +31,7 @@ export const OF_VIPS = {
 
 export const OF_NODE_PORTS = {
   nodePort: true,
-  key: ["l4proto", "dport"],
+  key: ["meta l4proto", "th dport"],
   services: "nodePorts",
   cluster: "nodePortsCluster",
   local: "nodePortsLocal",

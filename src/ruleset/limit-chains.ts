@@ -32,8 +32,8 @@ const UNIT_MS = { second: 1000, minute: 60_000, hour: 3_600_000 } as const;
 
 const SETS = { connections: "limit-connections", clients: "limit-client-connections", rates: "limit-client-rates" };
 const OVER = { reject: "over-limit-reject", drop: "over-limit-drop" } as const;
-const OF_SERVICE = ["priority"] as const;
-const OF_CLIENT = ["priority", "saddr"] as const;
+const OF_SERVICE = ["meta priority"] as const;
+const OF_CLIENT = ["meta priority", "saddr"] as const;
 
 /** A service port's limits, and its number. */
 export interface PortLimits {
@@ -134,7 +134,7 @@ export class LimitChains {
   }
 
   #declareOver(): void {
-    const refuse = this.#rejects ? [rule({ match: "protocol", protocol: "tcp" }, reset), rule(reject)] : [rule(drop)];
+    const refuse = this.#rejects ? [rule({ field: "meta l4proto", value: "tcp" }, reset), rule(reject)] : [rule(drop)];
     const count = refusalRules("limits", this.#counters);
     this.#table.chain({ chain: OVER.reject, rules: [...count, ...refuse] });
     this.#table.chain({ chain: OVER.drop, rules: [...count, rule(drop)] });

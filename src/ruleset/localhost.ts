@@ -17,15 +17,15 @@
  * Answers of an endpoint that has an address of this node come over `lo`, which accepts them unchanged.
  */
 import type { IpFamily } from "../base/ip.js";
-import type { Match, Rule, Statement } from "../nft/engine-exports.js";
+import type { Rule, Statement } from "../nft/engine-exports.js";
 import { drop, rule } from "./statements.js";
 import type { LocalhostNodePorts } from "../node/node-facts.js";
 
 /** All loopback addresses of a family. */
 export const LOOPBACK: Readonly<Record<IpFamily, string>> = { ip: "127.0.0.0/8", ip6: "::1" };
 
-const notByLoopback: Match = { match: "interface", direction: "in", name: "lo", negate: true };
-const reply: Match = { match: "ct-direction", direction: "reply" };
+const notByLoopback: Statement = { field: "iifname", op: "!=", value: "lo" };
+const reply: Statement = { field: "ct direction", value: "reply" };
 
 /** Sets the source for routing the packet. */
 export function sourceForRouting({ source }: LocalhostNodePorts): Statement {
@@ -35,7 +35,7 @@ export function sourceForRouting({ source }: LocalhostNodePorts): Statement {
 /** Rules in base chains for node ports on loopback. */
 interface LocalhostRules {
   /** Match for packets to a loopback address on which node ports answer. Empty if there is no such address. */
-  readonly to: readonly Match[];
+  readonly to: readonly Statement[];
   /** Before DNAT, for incoming packets. */
   readonly martians: readonly Rule[];
   /** Before DNAT, for packets that this node sends: later packets of such connections, which no NAT rule sees. */
@@ -50,11 +50,12 @@ const NONE: LocalhostRules = { to: [], martians: [], following: [], routed: [], 
 /** The rules stay after the last node port is gone, because its connections do too. */
 export function localhostRules(family: IpFamily, localhost: LocalhostNodePorts | undefined): LocalhostRules {
   if (localhost === undefined) return NONE;
-  const from = { match: "address", direction: "source", nets: [LOOPBACK[family]] } as const;
-  const toAny = { ...from, direction: "destination" } as const;
-  const to = { ...toAny, nets: localhost.nets };
+  const from = { field: "saddr", value: LOOPBACK[family] } as const;
+  const toAny = { ...from, field: "daddr" } as const;
+  const to = { ...toAny, value: localhost.nets };
   // Do not touch other programs' DNAT between loopback addresses.
-  const elsewhere: Match = { ...from, ct: "reply", negate: true };
+  const elsewhere: Statement = { ...from, field: `ct reply ${family} saddr`, op: "!=" };
+  const fromLoopback: Statement = { ...from, field: `ct original ${family} saddr`, op: "==" };
   const back = (ct: "original" | "reply", direction: "source" | "destination"): Statement => {
     return { action: "set-address", direction: "destination", to: { ct, direction } };
   };
@@ -67,13 +68,13 @@ export function localhostRules(family: IpFamily, localhost: LocalhostNodePorts |
       rule(
         to,
         from,
-        { match: "ct-status", status: "dnat" },
-        { match: "ct-direction", direction: "original" },
+        { field: "ct status", value: "dnat" },
+        { field: "ct direction", value: "original" },
         elsewhere,
         sourceForRouting(localhost),
       ),
     ],
     routed: [rule(toAny, notByLoopback, reply, back("reply", "destination"))],
-    received: [rule(notByLoopback, reply, { ...from, ct: "original" }, back("original", "source"))],
+    received: [rule(notByLoopback, reply, fromLoopback, back("original", "source"))],
   };
 }

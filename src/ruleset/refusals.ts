@@ -5,7 +5,7 @@
 import { unpackNumber, unpackServiceKey } from "./key-packer.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServiceAddress } from "../model/service-address.js";
-import type { Field, Match, Rule, Statement, TableDeclarations } from "../nft/engine-exports.js";
+import type { Field, Rule, Statement, TableDeclarations } from "../nft/engine-exports.js";
 import type { ServiceCounters } from "./service-counters.js";
 
 export const REFUSALS = "refusals";
@@ -61,22 +61,31 @@ export function refusalRules(
   counters: ServiceCounters | undefined,
 ): Rule[] {
   if (counters === undefined || counters === "off") return [];
-  const key = ["daddr", "l4proto", "dport", constant(REFUSAL_REASONS.indexOf(reason))] as const;
+  const key = ["daddr", "meta l4proto", "th dport", constant(REFUSAL_REASONS.indexOf(reason))] as const;
   return [{ statements: [{ action: "update", set: REFUSALS, key, timeoutMs: KEPT_MS.address }] }];
 }
 
 /** The answer to a packet that begins a connection has both flags. The reset for one in the middle has no ACK (RFC 9293, 3.5.2). */
-const isReset: Match = { match: "tcp-flags", among: ["rst", "ack"], set: ["rst", "ack"] };
+const isReset: Statement = { field: "tcp flags", mask: ["rst", "ack"], value: ["rst", "ack"] };
 const ABORT = 6;
 /** The type of the packet's first chunk. */
 const isAbort: Statement = { field: { field: "raw", base: "transport", offset: 96, length: 8 }, value: ABORT };
 /** The error of a host without a program on the port. */
-const PORT_UNREACHABLE = { ip: { version: 4, type: 3, code: 3 }, ip6: { version: 6, type: 1, code: 4 } } as const;
-const toClient: Match = { match: "ct-direction", direction: "reply" };
-const isTranslated: Match = { match: "ct-status", status: "dnat" };
-const neverOpen: Match = { match: "ct-status", status: "assured", negate: true };
+const PORT_UNREACHABLE: Readonly<Record<IpFamily, readonly Statement[]>> = {
+  ip: [
+    { field: "icmp type", value: "destination-unreachable" },
+    { field: "icmp code", value: "port-unreachable" },
+  ],
+  ip6: [
+    { field: "icmpv6 type", value: "destination-unreachable" },
+    { field: "icmpv6 code", value: "port-unreachable" },
+  ],
+};
+const toClient: Statement = { field: "ct direction", value: "reply" };
+const isTranslated: Statement = { field: "ct status", value: "dnat" };
+const neverOpen: Statement = { field: "ct status", op: "not in", value: "assured" };
 /** A packet to this node itself was counted in the output hook. On its way back, its source may already be the service's address. */
-const notFromItself: Match = { match: "interface", direction: "in", name: "lo", negate: true };
+const notFromItself: Statement = { field: "iifname", op: "!=", value: "lo" };
 
 function counted(set: string, ...key: readonly Field[]): Statement {
   return { action: "update", set, key, timeoutMs: KEPT_MS.endpoint };
@@ -92,10 +101,10 @@ export function endpointRefusalRules(counters: ServiceCounters | undefined, sctp
   const reason = constant(REFUSAL_REASONS.indexOf("endpoint"));
   const count = [
     ...[toClient, isTranslated, neverOpen, notFromItself],
-    counted(REFUSALS, "saddr", "l4proto", "sport", reason),
+    counted(REFUSALS, "saddr", "meta l4proto", "th sport", reason),
   ];
   const resets = { statements: [isReset, ...count] };
-  return sctp ? [resets, { statements: [{ match: "protocol", protocol: "sctp" }, isAbort, ...count] }] : [resets];
+  return sctp ? [resets, { statements: [{ field: "meta l4proto", value: "sctp" }, isAbort, ...count] }] : [resets];
 }
 
 /**
@@ -104,10 +113,8 @@ export function endpointRefusalRules(counters: ServiceCounters | undefined, sctp
  */
 export function errorRefusalRules(family: IpFamily, counters: ServiceCounters | undefined): Rule[] {
   if (counters === undefined || counters === "off") return [];
-  const isError: Match = { match: "icmp", ...PORT_UNREACHABLE[family] };
-  const endpoint = family === "ip" ? "ct reply ip saddr" : "ct reply ip6 saddr";
-  const count = counted(ICMP_ERRORS, "saddr", "ct protocol", "ct reply proto-src", endpoint);
-  return [{ statements: [isError, toClient, isTranslated, notFromItself, count] }];
+  const count = counted(ICMP_ERRORS, "saddr", "ct protocol", "ct reply proto-src", `ct reply ${family} saddr`);
+  return [{ statements: [...PORT_UNREACHABLE[family], toClient, isTranslated, notFromItself, count] }];
 }
 
 /** The address is the endpoint's if the reason is "endpoint", and otherwise a service's: of a node port, one of this node's addresses. */

@@ -4,7 +4,7 @@
  */
 import { Hook, Priority } from "../nft/kernel/constants.js";
 import type { IpFamily } from "../base/ip.js";
-import type { ChainSpec, Field, Match, Rule, Statement, TableDeclarations } from "../nft/engine-exports.js";
+import type { ChainSpec, Field, Rule, Statement, TableDeclarations } from "../nft/engine-exports.js";
 import { LOOPBACK, localhostRules, sourceForRouting } from "./localhost.js";
 import type { LocalDetector, LocalhostNodePorts } from "../node/node-facts.js";
 import { bySource, ENDPOINT_NUMBERS, OF_CLUSTER_IP } from "./list-values.js";
@@ -13,7 +13,7 @@ import type { InUse, OnDemandRole } from "./on-demand.js";
 import { type AddressRoles, OF_NODE_PORTS, OF_VIPS } from "./element-sets.js";
 import { endpointRefusalRules, errorRefusalRules, refusalRules } from "./refusals.js";
 import type { ServiceCounters } from "./service-counters.js";
-import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
+import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule, setPriority } from "./statements.js";
 
 export interface RulesetOptions {
   readonly masqueradeAll: boolean;
@@ -41,23 +41,20 @@ export interface SkeletonOptions extends RulesetOptions {
   readonly serviceCIDR?: string;
 }
 
-const stateNew: Statement = { match: "ct-state", states: ["new"] };
-const isTranslated: Match = { match: "ct-status", status: "dnat" };
-const toClusterIP: Match = { match: "in-set", key: ["daddr"], set: SetName.clusterIPs };
+const stateNew: Statement = { field: "ct state", value: "new" };
+const isTranslated: Statement = { field: "ct status", value: "dnat" };
+const toClusterIP: Statement = { field: "daddr", value: `@${SetName.clusterIPs}` };
 const masquerade: Statement = { action: "masquerade", fullyRandom: true };
 
 const verdictOf = (key: readonly Field[], map: string): Statement => ({ action: "vmap", key, map });
-const dispatch = verdictOf(["priority"], SetName.dispatch);
-const listOf = ({ key }: AddressRoles, role: keyof typeof SetName): Statement => ({
-  action: "priority-map",
-  key,
-  map: SetName[role],
-});
+const dispatch = verdictOf(["meta priority"], SetName.dispatch);
+const listOf = ({ key }: AddressRoles, role: keyof typeof SetName): Statement =>
+  setPriority({ key, map: SetName[role] });
 
 /** Policy Local, after the lookup of the list: the packet's source decides which list it draws from. */
 const policyOf = ({ nodePort }: AddressRoles): Rule =>
   rule(
-    { match: "priority", value: bySource(nodePort) },
+    { field: "meta priority", value: bySource(nodePort) },
     jump(nodePort ? ChainName.nodePortLocal : ChainName.externalLocal),
   );
 
@@ -69,23 +66,24 @@ const base =
 const [filter, nat] = [base("filter"), base("nat")];
 
 /** Empty if nothing identifies local traffic. */
-function detectorMatch({ detector }: SkeletonOptions, negate: boolean): Match[] {
+function detectorMatch({ detector }: SkeletonOptions, negate: boolean): Statement[] {
   switch (detector.kind) {
     case "none":
       return [];
     case "cidr":
-      return [{ match: "address", direction: "source", nets: detector.cidrs, negate }];
+      return [{ field: "saddr", op: negate ? "!=" : "==", value: detector.cidrs }];
     case "interface":
-      return [{ match: "interface", direction: "in", name: detector.name, negate }];
+      return [{ field: "iifname", op: negate ? "!=" : "==", value: detector.name }];
   }
 }
 
 function nodePortMatch(options: SkeletonOptions, input: boolean): Statement[] {
-  if (options.nodePortAddresses !== "all") return [{ match: "in-set", key: ["daddr"], set: SetName.nodePortIPs }];
-  const nets = [LOOPBACK[options.family]];
-  const notLoopback: Match = { match: "address", direction: "destination", nets, negate: true };
+  if (options.nodePortAddresses !== "all") return [{ field: "daddr", value: `@${SetName.nodePortIPs}` }];
+  const notLoopback: Statement = { field: "daddr", op: "!=", value: LOOPBACK[options.family] };
   // In the input hook every destination is local.
-  return input ? [notLoopback] : [{ match: "address-type", direction: "destination", type: "local" }, notLoopback];
+  return input
+    ? [notLoopback]
+    : [{ field: { field: "fib", of: ["daddr"], result: "type" }, value: "local" }, notLoopback];
 }
 
 const ADDRESSES = [OF_VIPS, OF_NODE_PORTS] as const;
@@ -112,7 +110,7 @@ function servedRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   const rules: Rule[] = [];
   if (options.masqueradeAll || notLocal.length > 0) {
     const source = options.masqueradeAll ? [] : notLocal;
-    const toClusterIP: Match = { match: "priority", mask: OF_CLUSTER_IP, value: OF_CLUSTER_IP };
+    const toClusterIP: Statement = { field: "meta priority", mask: OF_CLUSTER_IP, value: OF_CLUSTER_IP };
     rules.push(rule(...source, toClusterIP, markForMasquerade(options.masqueradeBit)));
   }
   // `dispatch` cannot lead to the chains that decide by source: they use it themselves, and the kernel would see a loop.
@@ -122,7 +120,7 @@ function servedRules(options: SkeletonOptions, inUse: InUse): Rule[] {
 /** Before TO_SERVICES, because a packet that passes there twice must not count twice. */
 function limitRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   return ADDRESSES.filter(({ limited }) => inUse.has(limited)).map((roles) =>
-    rule(...addressMatch(options, roles), listOf(roles, roles.limited), verdictOf(["priority"], SetName.limits)),
+    rule(...addressMatch(options, roles), listOf(roles, roles.limited), verdictOf(["meta priority"], SetName.limits)),
   );
 }
 
@@ -145,7 +143,7 @@ const TO_SERVICES: readonly Rule[] = [
  */
 function localPolicyRules(options: SkeletonOptions, roles: AddressRoles): Rule[] {
   const fromPod = detectorMatch(options, false);
-  const fromNode: Match = { match: "address-type", direction: "source", type: "local" };
+  const fromNode: Statement = { field: { field: "fib", of: ["saddr"], result: "type" }, value: "local" };
   const cluster = listOf(roles, roles.cluster);
   return [
     ...fromPod.map((match) => rule(match, cluster, dispatch)),
@@ -167,8 +165,8 @@ function resetRules(options: SkeletonOptions, inUse: InUse): Rule[] {
 }
 
 function resetTo({ key, resets }: AddressRoles, ...to: readonly Statement[]): Rule {
-  const notOpening: Match = { match: "tcp-flags", among: ["syn"], set: [] };
-  return rule(stateNew, notOpening, ...to, { match: "in-set", key, set: SetName[resets] }, reset);
+  const notOpening: Statement = { field: "tcp flags", mask: "syn", value: 0 };
+  return rule(stateNew, notOpening, ...to, { field: key, value: `@${SetName[resets]}` }, reset);
 }
 
 function postroutingRules(bit: number): Rule[] {
@@ -177,17 +175,17 @@ function postroutingRules(bit: number): Rule[] {
   return [
     // A packet translated by an endpoint's number still has it as priority. An untranslated packet brought its priority with
     // it.
-    rule({ match: "priority", mask: numbers, value: number }, isTranslated, resetPriority),
+    rule({ field: "meta priority", mask: numbers, value: number }, isTranslated, resetPriority),
     // Other programs may use the bit in marks of their own, such as WireGuard's on packets of the tunnel.
     rule(
-      { match: "mark", mask: value, value: 0, negate: true },
+      { field: "meta mark", op: "!=", mask: value, value: 0 },
       isTranslated,
-      { action: "xor-mark", value },
+      { action: "set", field: "meta mark", value: { from: "meta mark", xor: value } },
       masquerade,
     ),
     rule(
       isTranslated,
-      { match: "in-set", key: ["saddr", "daddr", "l4proto", "dport"], set: SetName.hairpin },
+      { field: ["saddr", "daddr", "meta l4proto", "th dport"], value: `@${SetName.hairpin}` },
       masquerade,
     ),
   ];
@@ -195,8 +193,11 @@ function postroutingRules(bit: number): Rule[] {
 
 /** Rewrites to the endpoint with the packet's number. If the list lacks the number, the packet continues in the calling chain. */
 function numberedRules(map: string): Rule[] {
-  return ["tcp", "udp", "sctp"].map((protocol) =>
-    rule({ match: "protocol", protocol }, { action: "dnat-map", key: ["priority"], map, data: "address-port" }),
+  return (["tcp", "udp", "sctp"] as const).map((protocol) =>
+    rule(
+      { field: "meta l4proto", value: protocol },
+      { action: "dnat", address: { key: ["meta priority"], map, data: "address-port" } },
+    ),
   );
 }
 
@@ -228,9 +229,9 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
   );
   const errors = { chain: ChainName.endpointErrors, rules: errorRefusalRules(options.family, options.counters) };
   // ICMP errors share the check for new connections, so that other packets only pay for one check.
-  const isError: Match = { match: "ct-state", states: ["related"] };
+  const isError: Statement = { field: "ct state", value: "related" };
   const toErrors = errors.rules.length === 0 ? [] : [rule(isError, goto(errors.chain))];
-  const checked: Match = { match: "ct-state", states: toErrors.length === 0 ? ["new"] : ["new", "related"] };
+  const checked: Statement = { field: "ct state", value: toErrors.length === 0 ? ["new"] : ["new", "related"] };
   const nodeCheck = { chain: ChainName.nodeCheck, rules: [...toErrors, ...noEndpointNodePorts, ...noEndpointServices] };
   const serviceCheck = {
     chain: ChainName.serviceCheck,
@@ -298,15 +299,12 @@ function localhostNodePortRules({ localhost, masqueradeBit }: SkeletonOptions, i
  * no lookup is needed.
  */
 function clusterIPRules({ serviceCIDR }: SkeletonOptions): Rule[] {
-  const notInCIDR: Match[] =
-    serviceCIDR === undefined
-      ? []
-      : [{ match: "address", direction: "destination", nets: [serviceCIDR], negate: true }];
+  const notInCIDR: Statement[] = serviceCIDR === undefined ? [] : [{ field: "daddr", op: "!=", value: serviceCIDR }];
   return [
     ...notInCIDR.map((match) => rule(isTranslated, match, { action: "verdict", verdict: { verdict: "return" } })),
     { ...rule(toClusterIP, reject), comment: "Reject traffic to invalid ports of ClusterIPs" },
     {
-      ...rule({ match: "in-set", key: ["daddr"], set: SetName.serviceCIDRs }, drop),
+      ...rule({ field: "daddr", value: `@${SetName.serviceCIDRs}` }, drop),
       comment: "Drop traffic to unallocated ClusterIPs",
     },
   ];

@@ -41,7 +41,7 @@ export function firewallsOf(view: ServicePortView) {
 function firewallRule(guard: Guard, nodeIP: string | undefined): Rule {
   const nets = sourceNets(guard, nodeIP);
   const refuse = goto(ChainName.sourceRangesDrop);
-  return nets.length === 0 ? rule(refuse) : rule({ match: "address", direction: "source", nets, negate: true }, refuse);
+  return nets.length === 0 ? rule(refuse) : rule({ field: "saddr", op: "!=", value: nets }, refuse);
 }
 
 /**

@@ -128,8 +128,8 @@ describe("insertions", () => {
     const table = new LibraryTable(world.kernel, { family: "ip", name: "own", ownerMark: "test" });
     const rule = (comment: string): LibraryRule => ({
       statements: [
-        { match: "protocol", protocol: "udplite" },
-        { match: "port", direction: "source", ports: [80, 443] },
+        { field: "meta l4proto", value: "udplite" },
+        { field: "th sport", value: [80, 443] },
         { action: "counter" },
       ],
       comment,

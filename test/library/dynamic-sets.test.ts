@@ -149,9 +149,9 @@ test("with another timeout, size or comment, a set keeps its elements, and other
       chain: "output",
       base: { type: "filter", hook: "output", priority: "filter" },
       rules: [
-        { statements: [{ match: "protocol", protocol: "udp" }, { action: "counter" }], comment: "all" },
+        { statements: [{ field: "meta l4proto", value: "udp" }, { action: "counter" }], comment: "all" },
         { statements: [{ action: "update", set: "seen", key: ["daddr"] }] },
-        { statements: [{ match: "protocol", protocol: "icmp" }, { action: "counter" }], comment: "answers" },
+        { statements: [{ field: "meta l4proto", value: "icmp" }, { action: "counter" }], comment: "answers" },
       ],
     });
     return table;

@@ -48,19 +48,19 @@ async function send(): Promise<void> {
   await left.mustRun([process.execPath, "-e", script]);
 }
 
-const UDP: Statement = { match: "protocol", protocol: "udp" };
+const UDP: Statement = { field: "meta l4proto", value: "udp" };
 /** Number of matches of each: of four packets, two are IPv4. */
 const RULES: readonly (readonly [statements: readonly Statement[], packets: number])[] = [
-  [[{ match: "address", direction: "source", nets: ["192.0.2.0/24"] }, UDP], 2],
-  [[{ match: "address", direction: "source", nets: ["192.0.2.1", "192.0.2.7"] }, UDP], 2],
-  [[{ match: "address", direction: "source", nets: ["192.0.2.7"], negate: true }, UDP], 2],
-  [[{ match: "address", direction: "destination", nets: ["2001:db8::/64"] }, UDP], 2],
-  [[UDP, { match: "port", direction: "destination", ports: [9] }], 4],
-  [[UDP, { match: "in-set", key: ["saddr", "dport"], set: "four" }], 2],
-  [[UDP, { match: "in-set", key: ["daddr"], set: "six" }], 2],
+  [[{ field: "ip saddr", value: "192.0.2.0/24" }, UDP], 2],
+  [[{ field: "ip saddr", value: ["192.0.2.1", "192.0.2.7"] }, UDP], 2],
+  [[{ field: "ip saddr", op: "!=", value: "192.0.2.7" }, UDP], 2],
+  [[{ field: "ip6 daddr", value: "2001:db8::/64" }, UDP], 2],
+  [[UDP, { field: "th dport", value: 9 }], 4],
+  [[UDP, { field: ["saddr", "th dport"], value: "@four" }], 2],
+  [[UDP, { field: "daddr", value: "@six" }], 2],
   // The address is not the first field of the key.
-  [[UDP, { match: "in-set", key: ["dport", "saddr"], set: "port-four" }], 2],
-  [[{ match: "in-set", key: ["l4proto", "dport", "daddr"], set: "port-six" }], 2],
+  [[UDP, { field: ["th dport", "saddr"], value: "@port-four" }], 2],
+  [[{ field: ["meta l4proto", "th dport", "daddr"], value: "@port-six" }], 2],
 ];
 
 describe.each([
@@ -110,7 +110,7 @@ describe("in a table of family arp", () => {
     table.chain({
       chain: "a",
       base: { type: "filter", hook: "input", priority: "filter" },
-      rules: [{ statements: [{ match: "in-set", key: ["iifname"], set: "interfaces" }, { action: "counter" }] }],
+      rules: [{ statements: [{ field: "iifname", value: "@interfaces" }, { action: "counter" }] }],
     });
     await table.apply();
     await left.ip(["neigh flush all"]);
@@ -126,14 +126,14 @@ describe("in a table of family arp", () => {
   });
 
   test.each([
-    { match: "address", direction: "source", nets: ["192.0.2.0/24"] },
-    { match: "port", direction: "destination", ports: [80] },
-    { match: "protocol", protocol: "tcp" },
-    { match: "icmp", version: 4, type: 8 },
-    { match: "in-set", key: ["saddr"], set: "s" },
-    { match: "ct-state", states: ["new"] },
-  ] as const satisfies Statement[])("$match is refused, because no packet matches it", (statement) => {
-    expect(() => printRule([statement], { family: "arp" })).toThrow(FieldError);
+    { field: "ip saddr", value: "192.0.2.0/24" },
+    { field: "th dport", value: 80 },
+    { field: "meta l4proto", value: "tcp" },
+    { field: "icmp type", value: 8 },
+    { field: "saddr", value: "@s" },
+    { field: "ct state", value: "new" },
+  ] as const satisfies Statement[])("a comparison of $field is refused, because no packet matches it", (statement) => {
+    expect(() => printRule([statement], { family: "arp" })).toThrow(/arp/);
   });
 });
 

@@ -149,11 +149,11 @@ describe("a handle of a set", () => {
       chain: "output",
       base: { type: "filter", hook: "output", priority: "filter" },
       rules: [
-        { statements: [{ match: "in-set", key: ["daddr"], set: "clients" }] },
+        { statements: [{ field: "daddr", value: "@clients" }] },
         {
           statements: [
-            { match: "protocol", protocol: "udp" },
-            { match: "in-set", key: ["dport"], set: "ports" },
+            { field: "meta l4proto", value: "udp" },
+            { field: "th dport", value: "@ports" },
           ],
         },
       ],

@@ -31,8 +31,8 @@ function declared() {
   table.chain({
     chain: "lookups",
     rules: [
-      { statements: [{ match: "in-set", key: ["mark"], set: "marks" }] },
-      { statements: [{ match: "in-set", key: ["priority", "dport"], set: "boxes" }] },
+      { statements: [{ field: "meta mark", value: "@marks" }] },
+      { statements: [{ field: ["meta priority", "th dport"], value: "@boxes" }] },
     ],
   });
   const ports = table.set({ set: "ports", key: ["inet_service"], interval: true });
@@ -228,9 +228,9 @@ describe("ranges and catch-all elements", () => {
 
 test("a set of ranges is refused if a rule before it looks up other fields", () => {
   const table = new Table(kernel, { family: "inet", name: "t" });
-  table.chain({ chain: "c", rules: [{ statements: [{ match: "in-set", key: ["mark"], set: "ports" }] }] });
+  table.chain({ chain: "c", rules: [{ statements: [{ field: "meta mark", value: "@ports" }] }] });
   expect(() => table.set({ set: "ports", key: ["inet_service"], interval: true })).toThrow(
-    "set ports has keys of inet_service, so mark does not fit",
+    "set ports has keys of inet_service, so meta mark does not fit",
   );
   expect(table.set({ set: "ports", key: ["mark"], interval: true }).put([1, 2])).toBe(true);
 });
@@ -325,15 +325,15 @@ describe("packets", () => {
       rules: [
         {
           statements: [
-            { match: "protocol", protocol: "udp", negate: true },
+            { field: "meta l4proto", op: "!=", value: "udp" },
             { action: "verdict", verdict: "accept" },
           ],
         },
-        { statements: [{ action: "priority-map", key: ["dport"], map: "classes" }] },
-        { statements: [{ match: "in-set", key: ["mark"], set: "marks" }] },
-        { statements: [{ match: "in-set", key: ["dport"], set: "keys" }] },
-        { statements: [{ match: "in-set", key: ["daddr", "priority", "dport"], set: "boxes" }] },
-        { statements: [{ action: "vmap", key: ["daddr", "dport"], map: "verdicts" }] },
+        { statements: [{ action: "set", field: "meta priority", value: { key: ["th dport"], map: "classes" } }] },
+        { statements: [{ field: "meta mark", value: "@marks" }] },
+        { statements: [{ field: "th dport", value: "@keys" }] },
+        { statements: [{ field: ["daddr", "meta priority", "th dport"], value: "@boxes" }] },
+        { statements: [{ action: "vmap", key: ["daddr", "th dport"], map: "verdicts" }] },
       ],
     });
     await table.apply();

@@ -46,8 +46,8 @@ async function send(address: string, packets = 1): Promise<void> {
 }
 
 const OUTPUT = { type: "filter", hook: "output", priority: "filter" } as const;
-const SENT = { match: "port", direction: "destination", ports: [9] } as const;
-const UDP = { match: "protocol", protocol: "udp" } as const;
+const SENT = { field: "th dport", value: 9 } as const;
+const UDP = { field: "meta l4proto", value: "udp" } as const;
 const DROP = { action: "verdict", verdict: "drop" } as const;
 const COUNT = { action: "counter" } as const;
 
@@ -256,7 +256,7 @@ function everyKind(table: Table, ofMap: readonly ObjectKind[] = KINDS.map(({ kin
   table.chain({
     chain: "every",
     base: { type: "filter", hook: "forward", priority: "filter" },
-    rules: [...byName, ...byMap].map((action) => ({ statements: [{ match: "protocol", protocol: "tcp" }, action] })),
+    rules: [...byName, ...byMap].map((action) => ({ statements: [{ field: "meta l4proto", value: "tcp" }, action] })),
   });
   return table;
 }
@@ -315,7 +315,7 @@ describe("packets", () => {
     table.object({ object: "files", kind: "ct helper", helper: "tftp", protocol: "udp" });
     const helpers = table.set({ set: "helpers", key: ["inet_service"], data: { object: "ct helper" } });
     helpers.put(9, "files");
-    const action = { action: "object", kind: "ct helper", key: ["dport"], map: "helpers" } as const;
+    const action = { action: "object", kind: "ct helper", key: ["th dport"], map: "helpers" } as const;
     table.chain({ chain: "output", base, rules: [{ statements: [UDP, action] }] });
     await table.apply();
     await send("127.0.0.4");

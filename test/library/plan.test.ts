@@ -37,9 +37,9 @@ function declared(): Table {
     chain: "input",
     base: HOOK,
     rules: [
-      { statements: [{ match: "in-set", key: ["saddr"], set: "friends" }, COUNT] },
-      { statements: [{ match: "port", direction: "destination", ports: [80, 443] }, COUNT], comment: "web" },
-      { statements: [{ action: "vmap", key: ["l4proto", "dport"], map: "ports" }] },
+      { statements: [{ field: "saddr", value: "@friends" }, COUNT] },
+      { statements: [{ field: "th dport", value: [80, 443] }, COUNT], comment: "web" },
+      { statements: [{ action: "vmap", key: ["meta l4proto", "th dport"], map: "ports" }] },
     ],
   });
   table.chain({ chain: "ssh", rules: [{ statements: [DROP] }] });
@@ -70,7 +70,7 @@ test("later plans are as exact, and the apply after them writes all that they sa
     table: "others",
     chain: "c",
     mode: "append",
-    rules: [{ statements: [COUNT, DROP] }, { statements: [{ match: "protocol", protocol: "tcp" }, COUNT] }],
+    rules: [{ statements: [COUNT, DROP] }, { statements: [{ field: "meta l4proto", value: "tcp" }, COUNT] }],
   });
   await table.apply();
   const ports = table.set({ set: "ports", key: ["inet_proto", "inet_service"], data: "verdict" });
@@ -88,9 +88,9 @@ test("later plans are as exact, and the apply after them writes all that they sa
         base: { ...HOOK, policy: "drop" },
         rules: [
           { statements: [DROP], comment: "first" },
-          { statements: [{ match: "in-set", key: ["saddr"], set: "friends" }, COUNT] },
-          { statements: [{ match: "in-set", key: ["saddr"], set: "networks" }, COUNT] },
-          { statements: [{ action: "vmap", key: ["l4proto", "dport"], map: "ports" }] },
+          { statements: [{ field: "saddr", value: "@friends" }, COUNT] },
+          { statements: [{ field: "saddr", value: "@networks" }, COUNT] },
+          { statements: [{ action: "vmap", key: ["meta l4proto", "th dport"], map: "ports" }] },
         ],
       }),
     () =>

@@ -7,7 +7,7 @@ function declared(family: Family = "ip"): Table {
   return new Table({ portId: 0 } as Kernel, { family, name: "mine" });
 }
 
-const TCP: Statement = { match: "protocol", protocol: "tcp" };
+const TCP: Statement = { field: "meta l4proto", value: "tcp" };
 const DROP: Statement = { action: "verdict", verdict: "drop" };
 const ADDRESSES: SetSpec = { set: "s", key: ["ipv4_addr"] };
 const FILLED: SetSpec = { ...ADDRESSES, dynamic: true, size: 100 };
@@ -17,7 +17,7 @@ test.each<[what: string, set: SetSpec, statements: readonly Statement[], error: 
   [
     "a key of another type",
     { set: "s", key: ["mark"] },
-    [{ match: "in-set", key: ["saddr"], set: "s" }],
+    [{ field: "saddr", value: "@s" }],
     /statement 0: set s has keys of mark/,
   ],
   [
@@ -60,7 +60,7 @@ test.each<[what: string, set: SetSpec, statements: readonly Statement[], error: 
   [
     "addresses from a map of marks",
     { ...ADDRESSES, data: ["mark"] },
-    [{ action: "dnat-map", key: ["saddr"], map: "s", data: "address" }],
+    [{ action: "dnat", address: { key: ["saddr"], map: "s" } }],
     /map s has data of mark, not of ipv4_addr/,
   ],
 ])("%s is refused before and after the set is declared", (_, set, statements, error) => {
@@ -84,7 +84,7 @@ test.each<[what: string, statements: readonly Statement[], error: RegExp]>([
   [
     "a port of ICMP",
     [
-      { match: "protocol", protocol: "icmp" },
+      { field: "meta l4proto", value: "icmp" },
       { action: "dnat", address: "192.0.2.1", port: 80 },
     ],
     /statement 1: packets of protocol 1 have no ports/,
@@ -98,8 +98,8 @@ test.each<[what: string, statements: readonly Statement[], error: RegExp]>([
   ["a log prefix that nft reads as a variable", [{ action: "log", prefix: "a$x" }], /statement 0, prefix: expected/],
   [
     "a prefix of a name that is too long",
-    [{ match: "interface", direction: "in", name: "abcdefghijklmno*" }],
-    /statement 0, name: expected/,
+    [{ field: "iifname", value: "abcdefghijklmno*" }],
+    /statement 0: iifname: a prefix has at most 14 bytes/,
   ],
 ])("%s is refused", (_, statements, error) => {
   expect(() => declared().chain({ chain: "c", rules: [{ statements }] })).toThrow(error);
@@ -118,7 +118,7 @@ test("hooks of devices need devices, and others have none", () => {
 test.each(["ipv4_addr", "ipv6_addr"] as const)("in inet, a chain may come before its set of %s", (type) => {
   const before = declared("inet");
   const after = declared("inet");
-  const chain = { chain: "c", rules: [{ statements: [{ match: "in-set", key: ["saddr"], set: "s" }, DROP] }] } as const;
+  const chain = { chain: "c", rules: [{ statements: [{ field: "saddr", value: "@s" }, DROP] }] } as const;
   before.chain(chain);
   before.set({ set: "s", key: [type] });
   after.set({ set: "s", key: [type] });

@@ -36,7 +36,7 @@ function declared(): Table {
     rules: [
       {
         statements: [
-          { match: "in-set", key: ["saddr"], set: "banned" },
+          { field: "saddr", value: "@banned" },
           { action: "verdict", verdict: "drop" },
         ],
       },

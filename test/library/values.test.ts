@@ -129,7 +129,7 @@ describe("a chain", () => {
       rules: [
         {
           statements: [
-            { match: "protocol", protocol: "tcp" },
+            { field: "meta l4proto", value: "tcp" },
             { action: "verdict", verdict: "jump web" },
           ],
         },
@@ -153,7 +153,7 @@ describe("a chain", () => {
 
   test("has rules that can be printed one by one", () => {
     const statements = [
-      { match: "in-set", key: ["saddr", "dport"], set: "friends" },
+      { field: ["saddr", "th dport"], value: "@friends" },
       { action: "verdict", verdict: "drop" },
     ] as const;
     expect(printRule(statements, { family: "ip" })).toBe("ip saddr . th dport @friends drop");

@@ -96,7 +96,7 @@ const VALUES_OF_FIELDS: Partial<Record<FieldName, Value>> = {
   "osf name": "Linux",
 };
 /** Some fields are meaningful only after a match of the protocol. */
-const TCP: Statement = { match: "protocol", protocol: "tcp" };
+const TCP: Statement = { field: "meta l4proto", value: "tcp" };
 
 const NAMES = Object.keys(FIELDS) as FieldName[];
 
@@ -157,8 +157,7 @@ function sections(): string {
 
 function shortNames(): string {
   const rows = Object.entries(SHORT_FIELDS).map(
-    ([short, name]) =>
-      `| \`${short}\` | ${typeof name === "string" ? `\`${name}\`` : `\`${name[4]}\` or \`${name[6]}\``} |`,
+    ([short, name]) => `| \`${short}\` | \`${name[4]}\` or \`${name[6]}\` |`,
   );
   return ["| short name | field |", "|---|---|", ...rows].join("\n");
 }

@@ -2,7 +2,6 @@
 import type { Statement } from "../../dist/nft/statements/rules.js";
 import type { SetSpec } from "../../dist/nft/handles/set-spec.js";
 import { CmpOp, MetaKey } from "../../dist/nft/kernel/constants.js";
-import type { Match } from "../../dist/nft/language/rule.js";
 
 export const SETS: readonly SetSpec[] = [
   { set: "banned", key: ["ipv4_addr"] },
@@ -20,19 +19,25 @@ export const SETS: readonly SetSpec[] = [
 type Examples = readonly (Statement | readonly Statement[])[];
 type ActionName = Extract<Statement, { action: string }>["action"];
 
-const TCP: Statement = { match: "protocol", protocol: "tcp" };
+const TCP: Statement = { field: "meta l4proto", value: "tcp" };
 
 export const COMPARISONS: Examples = [
   { field: "tcp dport", value: 443 },
   { field: "tcp dport", op: "!=", value: [80, 443, [8000, 8999]] },
   { field: "ip saddr", value: "192.0.2.0/24" },
   { field: "ip6 saddr", value: "2001:db8::1-2001:db8::ff" },
+  { field: "saddr", value: "@banned" },
+  { field: "meta l4proto", value: "udp" },
+  { field: "icmp type", value: "echo-request" },
+  { field: { field: "fib", of: ["daddr"], result: "type" }, value: "local" },
+  { field: { field: "fib", of: ["saddr", "iif"], result: "check" }, value: "missing" },
   { field: "meta length", op: ">", value: 1500 },
   { field: "iifname", value: "eth*" },
   { field: "ct state", value: ["established", "related"] },
   { field: "ct state", op: "not in", value: ["established", "related"] },
   { field: "tcp flags", mask: ["syn", "ack"], value: "syn" },
   { field: "meta mark", mask: 0xff, value: 0x10 },
+  { field: "meta mark", mask: 0x1, op: "!=", value: 0 },
   { field: "ip saddr", value: "@banned" },
   { field: ["ip saddr", "tcp dport"], op: "not in", value: "@allowed" },
   {
@@ -43,31 +48,6 @@ export const COMPARISONS: Examples = [
     ],
   },
 ];
-
-export const MATCH_EXAMPLES: { readonly [K in Match["match"]]: Examples } = {
-  address: [
-    { match: "address", direction: "source", nets: ["192.0.2.0/24", "198.51.100.7"] },
-    { match: "address", direction: "destination", nets: ["2001:db8::/32"], negate: true },
-    { match: "address", direction: "destination", nets: ["192.0.2.1"], ct: "original" },
-  ],
-  port: [{ match: "port", direction: "destination", ports: [53, [8000, 8999]] }],
-  protocol: [{ match: "protocol", protocol: "udp" }],
-  "in-set": [{ match: "in-set", key: ["saddr"], set: "banned" }],
-  "address-type": [{ match: "address-type", direction: "destination", type: "local", limit: "in" }],
-  icmp: [
-    { match: "icmp", version: 4, type: 8 },
-    { match: "icmp", version: 6, type: 1, code: 4 },
-  ],
-  "tcp-flags": [{ match: "tcp-flags", among: ["syn", "ack", "rst"], set: ["syn"] }],
-  "ct-state": [{ match: "ct-state", states: ["established", "related"] }],
-  "ct-direction": [{ match: "ct-direction", direction: "reply" }],
-  "ct-status": [{ match: "ct-status", status: "dnat" }],
-  "ct-mark": [{ match: "ct-mark", mask: 0xff, value: 0x10 }],
-  mark: [{ match: "mark", mask: 0x1, value: 0, negate: true }],
-  priority: [{ match: "priority", value: 0x150003 }],
-  interface: [{ match: "interface", direction: "in", name: "eth*" }],
-  "reverse-path": [{ match: "reverse-path", passed: false }],
-};
 
 export const ACTION_EXAMPLES: { readonly [K in ActionName]: Examples } = {
   verdict: [
@@ -90,21 +70,13 @@ export const ACTION_EXAMPLES: { readonly [K in ActionName]: Examples } = {
     { action: "set", field: "ip dscp", value: "af11" },
     { action: "set", field: "tcp option maxseg size", value: { from: "rt mtu" } },
     { action: "set", field: "ct mark", value: { from: "meta mark", mask: 0xff } },
+    { action: "set", field: "meta mark", value: { from: "meta mark", mask: 0xffffff00, xor: 0x10 } },
+    { action: "set", field: "meta priority", value: { key: ["ip saddr"], map: "classes" } },
   ],
   object: [
     { action: "object", kind: "counter", name: "web" },
     { action: "object", kind: "quota", key: ["ip saddr"], map: "quotas" },
   ],
-  "set-mark": [
-    { action: "set-mark", value: 0x10 },
-    { action: "set-mark", mask: 0xff, value: 0x10 },
-    { action: "set-mark", value: { from: "ct mark" } },
-    { action: "set-mark", value: { key: ["ip saddr"], map: "marks" } },
-  ],
-  "xor-mark": [{ action: "xor-mark", value: 1 }],
-  "set-ct-mark": [{ action: "set-ct-mark", value: { from: "meta mark" } }],
-  "set-priority": [{ action: "set-priority", value: 0x150003 }],
-  "priority-map": [{ action: "priority-map", key: ["ip saddr"], map: "classes" }],
   notrack: [{ action: "notrack" }],
   "set-address": [
     { action: "set-address", direction: "source", to: "192.0.2.1" },
@@ -137,7 +109,6 @@ export const ACTION_EXAMPLES: { readonly [K in ActionName]: Examples } = {
       },
     },
   ],
-  "dnat-map": [{ action: "dnat-map", key: ["tcp dport"], map: "forwards", data: "address-port" }],
   snat: [
     { action: "snat", address: ["192.0.2.1", "192.0.2.9"], persistent: true },
     { action: "snat", address: "2001:db8::/64" },

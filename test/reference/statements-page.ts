@@ -2,12 +2,12 @@
 import type { Fields } from "../../dist/base/shape.js";
 import type { Family } from "../../dist/nft/kernel/kernel.js";
 import type { Statement } from "../../dist/nft/statements/rules.js";
-import { ACTIONS, FIELD_MATCH, MATCHES, name } from "../../dist/nft/language/vocabulary.js";
+import { ACTIONS, FIELD_MATCH, name } from "../../dist/nft/language/vocabulary.js";
 import { VERDICT } from "../../dist/nft/language/verdicts.js";
 import { docstrings } from "./docstrings.ts";
 import { keyTable } from "./key-table.ts";
 import { type Claim, claimsOf, familiesText, javascript, statementsOf, textsOf } from "./nft-text.ts";
-import { ACTION_EXAMPLES, COMPARISONS, MATCH_EXAMPLES, SETS } from "./statement-examples.ts";
+import { ACTION_EXAMPLES, COMPARISONS, SETS } from "./statement-examples.ts";
 
 const LISTED_ACTIONS: Readonly<Record<string, Fields>> = { verdict: { verdict: VERDICT }, ...ACTIONS };
 
@@ -53,10 +53,7 @@ function links(title: string, names: readonly string[]): string {
 }
 
 export function statementClaims(): Claim[] {
-  return claimsOf(
-    [...COMPARISONS, ...Object.values(MATCH_EXAMPLES).flat(), ...Object.values(ACTION_EXAMPLES).flat()],
-    SETS,
-  );
+  return claimsOf([...COMPARISONS, ...Object.values(ACTION_EXAMPLES).flat()], SETS);
 }
 
 /** Text of docs/statements.md. */
@@ -67,8 +64,6 @@ export function statementsPage(): string {
 
 A rule is a list of statements: conditions and actions, in the order in which the kernel runs them. If a condition does not hold, the rule ends, and the next rule
 follows.
-
-${links("conditions", ["comparison", ...Object.keys(MATCHES)])}
 
 ${links("actions", Object.keys(LISTED_ACTIONS))}
 
@@ -88,10 +83,6 @@ Compares a [field](fields.md) with a value, or several fields with the elements 
 ${keyTable("comparison", FIELD_MATCH, docstrings("FIELD_MATCH"))}
 
 ${examples(COMPARISONS)}
-
-## Short names
-
-${sections(MATCHES, docstrings("MATCHES"), MATCH_EXAMPLES)}
 
 ## Actions
 

@@ -1,7 +1,7 @@
 /** The differences between families of tables: hooks, priorities, and statements that never match. */
 import { ArpHook, BridgePriority, Hook, NetdevHook, Priority } from "../kernel/constants.js";
 import type { BaseChain, Family } from "../kernel/kernel.js";
-import type { Statement } from "./rule.js";
+import type { Field, Statement } from "./rule.js";
 
 const { ingress: _, ...OTHER_HOOKS } = Hook;
 
@@ -25,30 +25,18 @@ export function prioritiesOf(family: Family): Numbers<PriorityName> {
   return family === "arp" || family === "netdev" ? { filter: Priority.filter } : Priority;
 }
 
-type Kind = Extract<Statement, { match: string }>["match"] | Extract<Statement, { action: string }>["action"];
-/** A kind, or the first word of a field's name. */
-type Word = Kind | "ct";
+type Kind = Extract<Statement, { action: string }>["action"];
 
-const CONNECTIONS: readonly Word[] = [
-  "ct",
-  "ct-state",
-  "ct-direction",
-  "ct-status",
-  "ct-mark",
-  "set-ct-mark",
-  "connections",
-  "connections-over",
-];
+const CONNECTIONS: readonly Kind[] = ["connections", "connections-over"];
 /** Only the IP families rewrite connections, or pass packets to other sockets and around hooks. */
-const NAT: readonly Word[] = ["dnat", "dnat-map", "snat", "masquerade", "redirect", "tproxy", "synproxy", "flow"];
-const INTERNET: readonly Word[] = ["address", "port", "protocol", "icmp", "tcp-flags", "address-type", "reverse-path"];
+const NAT: readonly Kind[] = ["dnat", "snat", "masquerade", "redirect", "tproxy", "synproxy", "flow"];
 const CONNECTION_FIELDS: readonly string[] = ["ct-saddr", "ct-daddr"];
-const INTERNET_FIELDS: readonly string[] = ["saddr", "daddr", "l4proto", "sport", "dport"];
+const INTERNET_FIELDS: readonly string[] = ["saddr", "daddr"];
 
-/** Statements and look-up fields that never match, or that the kernel refuses: ARP has no IP header, and devices track no connections. */
-const NEVER: Partial<Record<Family, { readonly kinds: ReadonlySet<Word>; readonly fields: ReadonlySet<string> }>> = {
+/** Actions and short names of fields that never match, or that the kernel refuses: ARP has no IP header, and devices track no connections. */
+const NEVER: Partial<Record<Family, { readonly kinds: ReadonlySet<Kind>; readonly fields: ReadonlySet<string> }>> = {
   arp: {
-    kinds: new Set([...CONNECTIONS, ...NAT, ...INTERNET, "reject", "queue", "fwd"]),
+    kinds: new Set([...CONNECTIONS, ...NAT, "reject", "queue", "fwd"]),
     fields: new Set([...CONNECTION_FIELDS, ...INTERNET_FIELDS]),
   },
   ip: { kinds: new Set(["fwd"]), fields: new Set() },
@@ -58,22 +46,17 @@ const NEVER: Partial<Record<Family, { readonly kinds: ReadonlySet<Word>; readonl
   netdev: { kinds: new Set([...CONNECTIONS, ...NAT, "queue"]), fields: new Set(CONNECTION_FIELDS) },
 };
 
-/** The part of a statement that no packet in a table of the family matches: "port", "key saddr". Undefined if all may. */
+/** The part of a statement that no packet in a table of the family matches: "dnat", "field saddr". Undefined if all may. */
 export function neverMatches(family: Family, statement: Statement): string | undefined {
   const never = NEVER[family];
   if (never === undefined) return undefined;
-  if (!("match" in statement || "action" in statement)) return undefined;
-  const kind = "match" in statement ? statement.match : statement.action;
-  if (never.kinds.has(kind)) return kind;
-  if (kind === "address" && "ct" in statement && statement.ct !== undefined) {
-    return family === "netdev" ? `ct ${statement.ct}` : undefined;
-  }
-  if (!("key" in statement) || statement.key === undefined) return undefined;
-  const names = statement.key.flatMap((field): readonly string[] =>
+  if ("action" in statement && never.kinds.has(statement.action)) return statement.action;
+  const read = "action" in statement ? ("key" in statement ? (statement.key ?? []) : []) : [statement.field].flat();
+  const names = read.flatMap((field: Field): readonly string[] =>
     typeof field === "string" ? [field] : field.field === "jhash" ? field.of : [],
   );
   const field = names.find((one) => never.fields.has(one));
-  return field === undefined ? undefined : `key ${field}`;
+  return field === undefined ? undefined : `field ${field}`;
 }
 
 /** Describes the hook for comparisons and messages: by its name in the IP families, but on devices, which have other hooks, by its number. */

@@ -11,26 +11,22 @@ import type { FieldName, FieldsOf } from "./fields/packet-fields.js";
 import type {
   ACTIONS,
   addressSource,
-  addressTypeName,
   comparison,
   ctDirection,
-  ctStateName,
   dataSource,
   direction,
   field,
   generatedField,
-  MATCHES,
   portRange,
   portSource,
   SET,
-  tcpFlagName,
 } from "./vocabulary.js";
 
 export { LIMIT_SECONDS } from "./vocabulary.js";
 export type { FieldName } from "./fields/packet-fields.js";
 export type { FieldType, FieldValues, Protocol, ProtocolName } from "./fields/field-types.js";
 
-/** A rule reads this: a field by nft's name ("ip saddr", "ct mark"), a short name ("saddr"), or a generated value. */
+/** A rule reads this: a field by nft's name ("ip saddr", "ct mark"), an address of either IP version ("saddr"), or a generated value. */
 export type Field = ValueOf<typeof field>;
 export type GeneratedField = ValueOf<typeof generatedField>;
 /** "in" and "not in": of a list, of a named set ("@name"), or any of some flags. */
@@ -43,14 +39,8 @@ export type PortSource = ValueOf<typeof portSource>;
 export type PortRange = ValueOf<typeof portRange>;
 /** One of a packet's two ends. */
 export type Direction = ValueOf<typeof direction>;
-export type TcpFlagName = ValueOf<typeof tcpFlagName>;
-export type CtStateName = ValueOf<typeof ctStateName>;
 /** The direction of a packet in its connection, or one of the connection's two tuples. */
 export type CtDirectionName = ValueOf<typeof ctDirection>;
-export type AddressTypeName = ValueOf<typeof addressTypeName>;
-
-/** Conditions under short names: the rule continues with its next statement only if they hold. */
-export type Match = VariantOf<"match", typeof MATCHES>;
 
 type Values<V> = V | readonly (V | readonly [from: V, to: V])[] | `@${string}`;
 type Compared<F, V> = {
@@ -63,7 +53,7 @@ type Compared<F, V> = {
   readonly mask?: V | readonly V[];
 };
 
-/** The one general condition: it compares any field, or several with the elements of a set. */
+/** A condition: compares any field, or several with the elements of a set. The rule continues with its next statement only if it holds. */
 export type FieldMatch =
   | { [T in ValueType]: Compared<FieldsOf<T>, FieldValues[T]> }[ValueType]
   | Compared<GeneratedField | Exclude<Field & string, FieldName>, number | string>
@@ -78,7 +68,7 @@ export type FieldMatch =
 /** The effect of a rule. Verdicts: accept, drop, return, continue, jump, goto. */
 export type Action = VariantOf<"action", typeof ACTIONS> | { readonly action: "verdict"; readonly verdict: Verdict };
 
-export type Statement = Match | FieldMatch | Action;
+export type Statement = FieldMatch | Action;
 
 export interface Rule {
   readonly statements: readonly Statement[];

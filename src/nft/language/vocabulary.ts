@@ -4,7 +4,7 @@
  */
 import { addressBytes } from "../../base/ip.js";
 import { parseNetwork, parseRange } from "../bytes/ip-ranges.js";
-import { protocolNames, protocolNumber } from "../../base/protocols.js";
+import { protocolNames } from "../../base/protocols.js";
 import {
   callback,
   either,
@@ -23,7 +23,7 @@ import {
   type ValueOf,
   variants,
 } from "../../base/shape.js";
-import { AddressType, CtState, ObjectType, TcpFlag } from "../kernel/constants.js";
+import { ObjectType } from "../kernel/constants.js";
 import { closest } from "../../base/closest.js";
 import {
   expectedValue,
@@ -45,15 +45,7 @@ import {
 import { firstWrong } from "./fields/values.js";
 import type { Expr } from "../kernel/kernel.js";
 import { EXPR_TYPES } from "../kernel/normalize.js";
-import {
-  isInterfaceName,
-  isKeyword,
-  isName,
-  isQuotable,
-  MAX_COMMENT_BYTES,
-  MAX_INTERFACE_BYTES,
-  MAX_LOG_PREFIX_BYTES,
-} from "../bytes/names-and-comments.js";
+import { isKeyword, isName, isQuotable, MAX_COMMENT_BYTES, MAX_LOG_PREFIX_BYTES } from "../bytes/names-and-comments.js";
 
 export const LOG_LEVELS = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug", "audit"] as const;
 /** NF_LOG_*. */
@@ -64,11 +56,9 @@ export const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } a
 const U32 = 0xffffffff;
 const u32 = integer("a number from 0 to 4294967295", 0, U32);
 const port = integer("a port from 0 to 65535", 0, 0xffff);
-const byte = integer("a number from 0 to 255", 0, 0xff);
 const positive = integer("a whole number of at least 1", 1, Number.MAX_SAFE_INTEGER);
 const positiveU32 = integer("a number from 1 to 4294967295", 1, U32);
 const milliseconds = integer("milliseconds, a whole number of at least 1", 1, Number.MAX_SAFE_INTEGER);
-const negate = optional(flag);
 const exprType = oneOf(...EXPR_TYPES);
 /** Only the type is checked: the kernel checks the other keys. */
 const expression: Shape<Expr> = {
@@ -97,27 +87,6 @@ export const comment = text("a comment of at most 128 bytes without quotes and c
 );
 const address = text("an IP address", (given) => addressBytes(given) !== undefined);
 const network = text('an address or a network ("192.0.2.0/24")', (given) => isReadable(() => parseNetwork(given)));
-const interfacePattern = text(
-  "an interface's name of 1 to 15 bytes, or a prefix of at most 14 followed by *",
-  (given) =>
-    given === "*" || (isInterfaceName(given.replace(/\*$/, "")) && Buffer.byteLength(given) <= MAX_INTERFACE_BYTES),
-);
-const protocolName = oneOf<string>(...protocolNames());
-const protocol = either(
-  'a protocol ("tcp", or a number from 0 to 255)',
-  byte,
-  value<string>('a protocol ("tcp", or a number from 0 to 255)', () => false),
-);
-/** Names are accepted in any case. Only an invalid one is compared with the list, for a suggestion. */
-const anyProtocol: typeof protocol = {
-  ...protocol,
-  find(path, given) {
-    if (typeof given !== "string") return protocol.find(path, given);
-    if (isReadable(() => protocolNumber(given))) return undefined;
-    return { ...protocolName.find(path, given)!, expected: protocol.expected };
-  },
-};
-
 function isReadable(read: () => unknown): boolean {
   try {
     read();
@@ -131,9 +100,6 @@ function isReadable(read: () => unknown): boolean {
 export const direction = oneOf("source", "destination");
 /** The direction of a packet in its connection, or one of the connection's two tuples. */
 export const ctDirection = oneOf("original", "reply");
-export const tcpFlagName = oneOf(...namesOf(TcpFlag));
-export const ctStateName = oneOf(...namesOf(CtState));
-export const addressTypeName = oneOf(...namesOf(AddressType));
 const rateUnit = oneOf(...namesOf(LIMIT_SECONDS));
 
 /** A port or an inclusive range of ports. */
@@ -208,7 +174,6 @@ const source: Shape<ValueOf<typeof fromField> | ValueOf<typeof fromMap>> = {
   find: (path, given) => (isObject(given) && "map" in given ? fromMap : fromField).find(path, given),
 };
 export const dataSource = either("a value, { from }, or { key, map }", constant, source);
-const numberSource = either("a number from 0 to 4294967295, { from }, or { key, map }", u32, source);
 export const portSource = either("a port, [from, to], or { key, map }", portRange, fromMap);
 export const addressSource = either(
   "an address, a network, [from, to], or { key, map }",
@@ -245,51 +210,6 @@ const queueTarget: Shape<readonly [from: number, to: number] | ValueOf<typeof ge
 function settableFields(): FieldName[] {
   return namesOf(FIELDS).filter((one) => (FIELDS[one] as FieldEntry).settable !== undefined);
 }
-
-/** Conditions, by `match`: the rule continues with its next statement only if they hold. */
-export const MATCHES = {
-  /** The address is in one of the networks (CIDR or single address). Several networks become an anonymous interval set. */
-  address: {
-    direction,
-    nets: list(network, 1),
-    negate,
-    /** Compares an address of the packet's connection instead: before any rewriting (original), or as its replies have it (reply). */
-    ct: optional(ctDirection),
-  },
-  /** The transport port is in one of the ranges, of which there may be any number. Implies nothing about the protocol. */
-  port: { direction, ports: list(portRange, 1), negate },
-  /** The transport protocol, by number or by a name in /etc/protocols ("tcp", "gre", "UDPLite"). */
-  protocol: { protocol: anyProtocol, negate },
-  /** The concatenated fields are an element of the named set (or a key of the named map). */
-  "in-set": { key, set: name, negate },
-  /** The routing type of an address (fib), optionally limited to the incoming or outgoing interface. */
-  "address-type": { direction, type: addressTypeName, negate, limit: optional(oneOf("in", "out")) },
-  /** The message has this ICMP type, and this code. */
-  icmp: {
-    version: value<4 | 6>("4 or 6", (given) => given === 4 || given === 6),
-    type: byte,
-    code: optional(byte),
-    negate,
-  },
-  /** Among the TCP flags in `among`, exactly those in `set` are set. Other protocols never match. */
-  "tcp-flags": { among: list(tcpFlagName, 1), set: list(tcpFlagName) },
-  /** The connection is in one of these states. */
-  "ct-state": { states: list(ctStateName, 1), negate },
-  /** original: the packet comes from the client that opened the connection. reply: it goes to that client. */
-  "ct-direction": { direction: ctDirection },
-  /** The kernel rewrites the destination (dnat) or the source (snat) of the connection, or has seen packets in both directions (assured). */
-  "ct-status": { status: oneOf("dnat", "snat", "assured"), negate },
-  /** (connection mark & mask) == value. mask defaults to all ones. */
-  "ct-mark": { mask: optional(u32), value: u32, negate },
-  /** (packet mark & mask) == value. mask defaults to all ones. To test a bit, use value 0 (clear), or value 0 with negate (set). */
-  mark: { mask: optional(u32), value: u32, negate },
-  /** (priority & mask) == value, for the packet's 32-bit priority (skb->priority). mask defaults to all ones. */
-  priority: { mask: optional(u32), value: u32, negate },
-  /** The packet comes in or goes out through this interface: a name, or a prefix followed by `*`. */
-  interface: { direction: oneOf("in", "out"), name: interfacePattern, negate },
-  /** Reverse path filter: the source would be routed out of the packet's incoming interface (or not). */
-  "reverse-path": { passed: flag },
-} as const satisfies Record<string, Fields>;
 
 /** NFT_OBJECT_* of the kinds of named objects, in nft's words. */
 export const OBJECT_TYPES = {
@@ -344,19 +264,6 @@ export const ACTIONS = {
   set: { field: oneOf<FieldName>(...settableFields()), value: dataSource },
   /** Uses the named object `name`, or the one that a map of objects holds for the fields. Without an entry, the rule ends. */
   object: { kind: objectKind, name: optional(name), key: optional(key), map: optional(name) },
-  /** Sets the packet's mark: mark = (mark & ~mask) | value. mask defaults to all ones (a plain set); value 0 clears the masked bits. */
-  "set-mark": { mask: optional(u32), value: numberSource },
-  /** Changes bits of the packet's mark: mark = mark ^ value. */
-  "xor-mark": { value: u32 },
-  /** Sets the connection's mark, which all its packets share, as `set-mark` sets the packet's. */
-  "set-ct-mark": { mask: optional(u32), value: numberSource },
-  /** Sets the priority of the packet, which is the class of traffic control. */
-  "set-priority": { value: numberSource },
-  /**
-   * Sets the priority to the classid that a map holds for the fields. Without an entry, continues with the next rule. The next statement may use the
-   * priority as a key, because nft cannot print a key that comes directly from a look-up.
-   */
-  "priority-map": { key, map: name },
   /** The packet gets no connection. Only before connection tracking, at priority raw. */
   notrack: {},
   /**
@@ -371,8 +278,6 @@ export const ACTIONS = {
   vmap: { key, map: either("a map's name, or a list of [key, verdict]", name, verdictPairs) },
   /** Rewrites the destination of the connection. A network as address: each address gets the one at its place. */
   dnat: { address: optional(addressSource), port: optional(portSource), ...NAT_OPTIONS },
-  /** Rewrites the destination to the data that a map holds for the fields: an address, or address . port. */
-  "dnat-map": { key, map: name, data: oneOf("address", "address-port") },
   /** Rewrites the source of the connection. */
   snat: { address: optional(addressSource), port: optional(portSource), ...NAT_OPTIONS },
   /** Rewrites the source of the connection to the address of the outgoing interface. */
@@ -510,7 +415,8 @@ function wrongValue(path: string, entry: FieldEntry, values: unknown): ReturnTyp
   const { type } = entry;
   const wrong = firstWrong({ type, width: widthOfField(entry) }, values);
   if (wrong === undefined) return undefined;
-  const names = typeof wrong === "string" ? closest(wrong, valueNames(type)) : undefined;
+  const names =
+    typeof wrong === "string" ? closest(wrong, type === "inet_proto" ? protocolNames() : valueNames(type)) : undefined;
   const nearest = names === undefined ? {} : { nearest: names };
   return { path, expected: expectedValue(type, entry.bits), value: wrong, ...nearest };
 }

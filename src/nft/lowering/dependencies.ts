@@ -169,7 +169,7 @@ export function requireField(context: LowerContext, name: string, { source, mess
     throw new RangeError(`${name} never matches in a table of family ${context.family}, which has no connections`);
   if (source.from === "ct" && / proto-/.test(name) && context.facts.l4proto === undefined)
     throw new RangeError(
-      `${name} needs a match of the protocol before it, such as { match: "protocol", protocol: "tcp" }`,
+      `${name} needs a match of the protocol before it, such as { field: "meta l4proto", value: "tcp" }`,
     );
   if (source.from === "ct" || source.from === "rt") {
     // If the connection is of the other family, the kernel has no such address and ends the rule: no condition is needed.

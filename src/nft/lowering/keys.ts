@@ -27,24 +27,15 @@ function isShort(field: Field): field is keyof typeof SHORT_FIELDS {
   return typeof field === "string" && Object.hasOwn(SHORT_FIELDS, field);
 }
 
-/** The full name of a field. `type` is what a set expects in this place. */
-function nameOf(
-  context: LowerContext,
-  field: keyof typeof SHORT_FIELDS,
-  type: FieldType | undefined,
-): keyof typeof FIELDS {
-  const names = SHORT_FIELDS[field];
-  return typeof names === "string" ? names : names[addressVersion(context, field, type)];
-}
-
-function addressVersion(context: LowerContext, field: string, type: FieldType | undefined): 4 | 6 {
+/** `type` is what a set expects in this place. */
+function addressVersion(context: LowerContext, field: keyof typeof SHORT_FIELDS, type: FieldType | undefined): 4 | 6 {
   const own = versionOf(context.family);
   const asked = versionOfType(type);
   if (own !== undefined && asked !== undefined && own !== asked)
     throw new RangeError(`an address of type ${type} does not fit a table of family ${context.family}`);
   const version = own ?? asked ?? knownVersion(context) ?? context.assumed;
   if (version !== undefined) return version;
-  const names = SHORT_FIELDS[field as "saddr"];
+  const names = SHORT_FIELDS[field];
   throw new RangeError(
     `in a table of family ${context.family}, ${field} may have either IP version: write "${names[4]}" or "${names[6]}", or declare the set before the rule`,
   );
@@ -57,7 +48,7 @@ export function versionOfType(type: string | undefined): 4 | 6 | undefined {
 /** Finds a field, and requires what it needs. Throws RangeError. */
 export function operand(context: LowerContext, field: Field, type?: FieldType): Operand {
   if (typeof field !== "string") return generated(context, field);
-  const name = isShort(field) ? nameOf(context, field, type) : field;
+  const name = isShort(field) ? SHORT_FIELDS[field][addressVersion(context, field, type)] : field;
   const entry: FieldEntry = FIELDS[name];
   if (entry.settable === "only") throw new RangeError(`${name} cannot be read, only set`);
   requireField(context, name, entry);

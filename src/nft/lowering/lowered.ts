@@ -2,7 +2,6 @@
 import { BitwiseOp, CmpOp, LookupFlag } from "../kernel/constants.js";
 import type { Expr, Family } from "../kernel/kernel.js";
 import type { AnonymousSet } from "./anonymous-sets.js";
-import { hex } from "../language/fields/field-types.js";
 import type { SetSpec } from "../language/rule.js";
 
 export interface StatementOptions {
@@ -99,12 +98,6 @@ export function hostU32(value: number): Uint8Array {
 export function portBytes(port: number): Uint8Array {
   if (!Number.isInteger(port) || port < 0 || port > 65535) throw new RangeError(`not a port: ${port}`);
   return Uint8Array.of(port >> 8, port & 0xff);
-}
-
-/** Returns the mask of a mark. Throws RangeError if the value has bits outside it. */
-export function maskOf({ mask = 0xffffffff, value }: { readonly mask?: number; readonly value: number }): number {
-  if ((value & ~mask) >>> 0 !== 0) throw new RangeError(`mark ${hex(value)} has bits outside its mask ${hex(mask)}`);
-  return mask;
 }
 
 type Payload = Extract<Expr, { type: "payload" }>;

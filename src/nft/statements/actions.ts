@@ -49,7 +49,6 @@ import {
   lowered,
   type Lowered,
   masked,
-  maskOf,
   portBytes,
   type StatementKind,
 } from "../lowering/lowered.js";
@@ -241,29 +240,6 @@ function verdictMap({ key, map }: Of<"vmap">, context: LowerContext): Lowered {
   return inlineLookup(context, key, rows, { dreg: VERDICT_REGISTER }, { verdicts });
 }
 
-/** mark = (mark & ~mask) | value, or another source. */
-function setMark(
-  name: "meta mark" | "ct mark",
-  action: Of<"set-mark"> | Of<"set-ct-mark">,
-  context: LowerContext,
-): Lowered {
-  const { value } = action;
-  if (typeof value === "object") {
-    if (action.mask !== undefined)
-      throw new RangeError("a mask takes a constant value; mask the source instead: { from, mask }");
-    return setField(name, value, context);
-  }
-  const mask = maskOf({ mask: action.mask, value });
-  if (mask === 0xffffffff) return setField(name, value, context);
-  return changeMark(name, ~mask >>> 0, value);
-}
-
-/** mark = (mark & mask) ^ xor. */
-function changeMark(name: "meta mark" | "ct mark", mask: number, xor: number): Lowered {
-  const entry = FIELDS[name];
-  return lowered(load(entry, 1).expr, masked(hostU32(mask), hostU32(xor)), writer(name, entry)!(1));
-}
-
 interface NatOptions {
   readonly random?: boolean;
   readonly fullyRandom?: boolean;
@@ -298,7 +274,7 @@ function requirePorts({ facts }: LowerContext): void {
     throw new RangeError(`packets of protocol ${facts.l4proto} have no ports`);
   if (!facts.hasTransport)
     throw new RangeError(
-      'ports need a match of the protocol before them, such as { match: "protocol", protocol: "tcp" }',
+      'ports need a match of the protocol before them, such as { field: "meta l4proto", value: "tcp" }',
     );
 }
 
@@ -517,7 +493,7 @@ function tproxy({ address, port }: Of<"tproxy">, context: LowerContext): Lowered
   if (version !== undefined && context.family !== "inet") requireVersion(context, version);
   if (context.facts.l4proto !== IpProto.tcp && context.facts.l4proto !== IpProto.udp)
     throw new RangeError(
-      'tproxy needs a match of tcp or udp before it, such as { match: "protocol", protocol: "tcp" }',
+      'tproxy needs a match of tcp or udp before it, such as { field: "meta l4proto", value: "tcp" }',
     );
   const portReg = bytes === undefined ? 1 : 2;
   return lowered(
@@ -577,12 +553,6 @@ function synproxy({ mss, wscale, sackPerm, timestamp }: Of<"synproxy">): Lowered
   return lowered({ type: "synproxy", mss: mss ?? 0, wscale: wscale ?? 0, flags });
 }
 
-/** Action under the name of its `set` form. */
-const setting =
-  (name: FieldName): StatementKind<{ readonly value: DataSource }> =>
-  ({ value }, context) =>
-    setField(name, value, context);
-
 export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> } = {
   log,
   masquerade: (action, context) => ownPorts("masquerade", action, context),
@@ -598,12 +568,6 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
   "rate-over": (action, context) => intoSet("update", action, context, limited({ ...action, over: true })),
   connections,
   set: ({ field, value }, context) => setField(field, value, context),
-  "set-mark": (action, context) => setMark("meta mark", action, context),
-  "set-ct-mark": (action, context) => setMark("ct mark", action, context),
-  "xor-mark": ({ value }) => changeMark("meta mark", 0xffffffff, value),
-  "set-priority": setting("meta priority"),
-  "priority-map": ({ key, map }, context) => setField("meta priority", { key, map }, context),
-  "dnat-map": ({ key, map, data }, context) => natTo("dnat", { address: { key, map, data } }, context),
   "set-address"({ direction, to }, context) {
     const { family } = context;
     const version = versionOf(family);

@@ -26,7 +26,7 @@ import { FieldError } from "../language/field-error.js";
 import type { ChainSpec, Rule, Statement } from "./rules.js";
 import { VERDICT } from "../language/verdicts.js";
 
-const { ACTIONS, comment, fieldMatch, MATCHES, name, problemOfAction, SET } = vocabulary;
+const { ACTIONS, comment, fieldMatch, name, problemOfAction, SET } = vocabulary;
 
 /** Throws FieldError for the first problem of the value, which the error calls `path`. */
 export function check(shape: Shape<unknown>, path: string, given: unknown): void {
@@ -37,18 +37,17 @@ export function check(shape: Shape<unknown>, path: string, given: unknown): void
 const ANY_ACTION = variants("action", { ...ACTIONS, verdict: { verdict: VERDICT } });
 const STATEMENTS = {
   field: fieldMatch,
-  match: variants("match", MATCHES),
   action: {
     expected: "an action",
     find: (path: string, given: unknown) => ANY_ACTION.find(path, given) ?? problemOfAction(path, given),
   },
 };
-const STATEMENT = 'a statement, with "match", "field" or "action"';
+const STATEMENT = 'a statement, with "field" or "action"';
 /** One condition or one action. */
 const statement: Shape<unknown> = {
   expected: STATEMENT,
   find(path, given) {
-    const kind = isObject(given) ? (["match", "action", "field"] as const).find((tag) => tag in given) : undefined;
+    const kind = isObject(given) ? (["action", "field"] as const).find((tag) => tag in given) : undefined;
     return kind === undefined ? { path, expected: STATEMENT, value: given } : STATEMENTS[kind].find(path, given);
   },
 };

@@ -1,26 +1,16 @@
-/** Conditions: one comparison of any field, and the short names for frequent ones. Expressions are the same that nft generates, with its text. */
+/** Conditions: one comparison of any field. Expressions are the same that nft generates, with its text. */
 import { ByteorderOp, CmpOp, LookupFlag, RangeOp } from "../kernel/constants.js";
 import { numberToBytes, type Range } from "../bytes/ip-ranges.js";
 import type { Expr, Family } from "../kernel/kernel.js";
 import { anonymousRows, anonymousSet, ANONYMOUS_NAME } from "../lowering/anonymous-sets.js";
-import { ETHER_TYPES, noteEquality, noteValues, requireL4proto, requireVersion } from "../lowering/dependencies.js";
+import { ETHER_TYPES, noteEquality, noteValues } from "../lowering/dependencies.js";
 import { bytesOfValue, FIELD_TYPES, hex, type Width } from "../language/fields/field-types.js";
 import { inlineLookup } from "../lowering/inline-sets.js";
 import { loadSetKey, maskOf, operand, type Operand } from "../lowering/keys.js";
-import {
-  compare,
-  lookup,
-  type LowerContext,
-  lowered,
-  type Lowered,
-  masked,
-  type StatementKind,
-} from "../lowering/lowered.js";
+import { compare, lookup, type LowerContext, lowered, type Lowered, masked } from "../lowering/lowered.js";
 import { MAX_INTERFACE_BYTES } from "../bytes/names-and-comments.js";
-import type { Comparison, Field, FieldMatch, Match, PortRange } from "../language/rule.js";
+import type { Comparison, Field, FieldMatch, PortRange } from "../language/rule.js";
 import { flagsOf, prefixOf, rangesOf, toBytes } from "../language/fields/values.js";
-
-type Of<K extends Match["match"]> = Extract<Match, { match: K }>;
 
 const PROTOCOL_FIELDS = new Set(["ether type", "vlan type", "ip protocol", "ip6 nexthdr", "icmp type", "icmpv6 type"]);
 const CMP: Readonly<Partial<Record<Comparison, number>>> = {
@@ -33,6 +23,8 @@ const CMP: Readonly<Partial<Record<Comparison, number>>> = {
 /** Compares a field of the packet. */
 export function fieldMatch(match: FieldMatch, context: LowerContext): Lowered {
   const { field, op: given, value, mask } = match as LooseMatch;
+  if (typeof value === "string" && value.startsWith("@"))
+    return inSet(([] as Field[]).concat(field), value.slice(1), given, context);
   if (Array.isArray(field)) return keyMatch(field as readonly Field[], given, value, context);
   return compareField(field as Field, given, value, mask, context);
 }
@@ -54,7 +46,7 @@ function compareField(
 ): Lowered {
   const one = operand(context, field);
   try {
-    return compareOperand(one, field, op, value, mask, context);
+    return compareOperand(one, op, value, mask, context);
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
     throw new RangeError(`${one.text}: ${error.message}`, { cause: error });
@@ -63,14 +55,12 @@ function compareField(
 
 function compareOperand(
   one: Operand,
-  field: Field,
   given: Comparison | undefined,
   value: unknown,
   mask: unknown,
   context: LowerContext,
 ): Lowered {
   const isFlags = FIELD_TYPES[one.type].kind === "flags";
-  if (typeof value === "string" && value.startsWith("@")) return inSet([field], value.slice(1), given, context);
   if (isFlags && mask === undefined && (given === undefined || given === "in" || given === "not in"))
     return anyFlag(one, value, given === "not in");
   const op = given === undefined || given === "in" ? "==" : given === "not in" ? "!=" : given;
@@ -219,7 +209,6 @@ function keyMatch(
   value: unknown,
   context: LowerContext,
 ): Lowered {
-  if (typeof value === "string" && value.startsWith("@")) return inSet(fields, value.slice(1), op, context);
   if (!Array.isArray(value) || value.length === 0)
     throw new RangeError(`a key is compared with "@SET" or a list, not ${JSON.stringify(value)}`);
   const negate = op === "not in" || op === "!=";
@@ -234,80 +223,6 @@ function inSet(key: readonly Field[], set: string, op: Comparison | undefined, c
   const { exprs } = loadSetKey(context, key, set);
   return lowered(...exprs, lookup(set, negate));
 }
-
-/** One comparison by the full name of its field. */
-function comparison(field: Field, value: unknown, context: LowerContext, op?: Comparison, mask?: unknown): Lowered {
-  return compareField(field, op, value, mask, context);
-}
-
-const isNot = (negate: boolean | undefined): Comparison => (negate === true ? "!=" : "==");
-const noneOf = (negate: boolean | undefined): Comparison => (negate === true ? "not in" : "in");
-
-const marked =
-  (field: Field): StatementKind<{ readonly mask?: number; readonly value: number; readonly negate?: boolean }> =>
-  ({ mask, value, negate }, context) =>
-    comparison(field, value, context, isNot(negate), mask === 0xffffffff ? undefined : mask);
-
-export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } = {
-  address({ nets, direction, ct, negate }, context) {
-    if (nets.length === 0) throw new RangeError("an address match needs at least one network");
-    const versions = new Set(nets.map((text) => (text.includes(":") ? 6 : 4)));
-    const [version] = versions;
-    if (versions.size > 1) throw new RangeError(`an address match takes networks of one family: ${nets.join(", ")}`);
-    const end = direction === "source" ? "saddr" : "daddr";
-    return comparison(
-      `${ct === undefined ? "" : (`ct ${ct} ` as "ct reply ")}${version === 4 ? "ip" : "ip6"} ${end}` as Field,
-      nets,
-      context,
-      isNot(negate),
-    );
-  },
-  port: ({ ports, direction, negate }, context) =>
-    comparison(direction === "source" ? "th sport" : "th dport", ports, context, isNot(negate)),
-  icmp({ version, type, code, negate }, context) {
-    const name = version === 4 ? "icmp" : "icmpv6";
-    if (code === undefined) return comparison(`${name} type`, type, context, isNot(negate));
-    // Two negated conditions, on type and on code, would not mean "another pair".
-    if (negate === true) {
-      requireVersion(context, version);
-      requireL4proto(context, version === 4 ? 1 : 58);
-      return comparison({ field: "raw", base: "transport", offset: 0, length: 16 }, type * 256 + code, context, "!=");
-    }
-    const first = comparison(`${name} type`, type, context);
-    context.pieces.push(first);
-    return comparison(`${name} code`, code, context);
-  },
-  interface: ({ name, direction, negate }, context) =>
-    comparison(direction === "in" ? "iifname" : "oifname", name, context, isNot(negate)),
-  "tcp-flags"({ among, set }, context) {
-    if (among.length === 0) throw new RangeError("a tcp-flags match needs at least one flag");
-    if (set.some((flag) => !among.includes(flag)))
-      throw new RangeError(`flags ${set.join(", ")} are not among ${among.join(", ")}`);
-    return comparison("tcp flags", set.length === 0 ? 0 : set, context, "==", among);
-  },
-  mark: marked("meta mark"),
-  "ct-mark": marked("ct mark"),
-  priority: marked("meta priority"),
-  protocol: ({ protocol, negate }, context) => comparison("meta l4proto", protocol, context, isNot(negate)),
-  "in-set": ({ key, set, negate }, context) => inSet(key, set, noneOf(negate), context),
-  "address-type"({ direction, type, limit, negate }, context) {
-    const of = [
-      direction === "source" ? "saddr" : "daddr",
-      ...(limit === undefined ? [] : [limit === "in" ? "iif" : "oif"]),
-    ] as const;
-    return comparison(
-      { field: "fib", of: [...of] as ("saddr" | "iif")[], result: "type" },
-      type,
-      context,
-      isNot(negate),
-    );
-  },
-  "ct-state": ({ states, negate }, context) => comparison("ct state", states, context, noneOf(negate)),
-  "ct-direction": ({ direction }, context) => comparison("ct direction", direction, context),
-  "ct-status": ({ status, negate }, context) => comparison("ct status", status, context, noneOf(negate)),
-  "reverse-path": ({ passed }, context) =>
-    comparison({ field: "fib", of: ["saddr", "iif"], result: "check" }, passed ? "exists" : "missing", context),
-};
 
 /** Throws RangeError for an invalid port or range. */
 export function portRange(ports: PortRange): Range {

@@ -1,6 +1,6 @@
 /** Chains and rules in readable form, with names of hooks, priorities and verdicts. */
 import type { BaseChain as FullBaseChain, Family } from "../kernel/kernel.js";
-import type { Action, FieldMatch, ChainSpec as FullChainSpec, Match, Rule as FullRule } from "../language/rule.js";
+import type { Action, FieldMatch, ChainSpec as FullChainSpec, Rule as FullRule } from "../language/rule.js";
 import { type HookName, hooksOf, prioritiesOf, type PriorityName } from "../language/hooks-and-priorities.js";
 import { parseVerdict, type VerdictText } from "../language/verdicts.js";
 
@@ -16,7 +16,6 @@ export interface BaseChain extends Omit<FullBaseChain, "hook" | "priority"> {
 
 /** One condition or one action of a rule. */
 export type Statement =
-  | Match
   | FieldMatch
   | Exclude<Action, { readonly action: "verdict" }>
   | { readonly action: "verdict"; readonly verdict: VerdictText };

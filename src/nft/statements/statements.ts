@@ -13,7 +13,7 @@ import {
   type StatementKind,
   type StatementOptions,
 } from "../lowering/lowered.js";
-import { fieldMatch, MATCHES } from "./matches.js";
+import { fieldMatch } from "./matches.js";
 import { checkComment } from "../bytes/names-and-comments.js";
 import type { Rule, Statement } from "../language/rule.js";
 import { inNetworkOrder } from "../language/intervals.js";
@@ -37,16 +37,7 @@ export function lowerRule(rule: Rule, options: StatementOptions): LoweredRule {
   return { exprs: joined(context.pieces), anonymous: context.anonymous, isUnprintable };
 }
 
-const ENDS: ReadonlySet<string> = new Set([
-  "reject",
-  "queue",
-  "masquerade",
-  "redirect",
-  "snat",
-  "dnat",
-  "dnat-map",
-  "fwd",
-]);
+const ENDS: ReadonlySet<string> = new Set(["reject", "queue", "masquerade", "redirect", "snat", "dnat", "fwd"]);
 
 /** Describes a statement after which no other has an effect. Undefined if others may follow. */
 function endOfRule(statement: Statement): string | undefined {
@@ -60,7 +51,6 @@ function lowerStatement(statement: Statement, index: number, context: LowerConte
   const never = neverMatches(context.family, statement);
   if (never !== undefined) throw new RangeError(`${never} never matches in a table of family ${context.family}`);
   try {
-    if ("match" in statement) return (MATCHES[statement.match] as StatementKind<Statement>)(statement, context);
     if ("action" in statement) return (ACTIONS[statement.action] as StatementKind<Statement>)(statement, context);
     return fieldMatch(statement, context);
   } catch (error) {

@@ -28,7 +28,8 @@ const MORE_PROBES: { readonly [K in Exclude<keyof Features, keyof KernelFeatures
   },
   tableOwner: (family) => [tableOp(family, TableFlag.owner)],
   inetNat: () => chainOps("inet", { base: { type: "nat", hook: Hook.prerouting, priority: Priority.dstnat } }),
-  fib: (family) => ruleOps(family, PREROUTING, { match: "address-type", direction: "source", type: "local" }),
+  fib: (family) =>
+    ruleOps(family, PREROUTING, { field: { field: "fib", of: ["saddr"], result: "type" }, value: "local" }),
   chainUserdata: (family) => chainOps(family, { userdata: Uint8Array.of(0, 2, 0x78, 0) }),
 };
 

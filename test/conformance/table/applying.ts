@@ -55,7 +55,7 @@ export function applying(kernel: () => Kernel): void {
     table.chain({ chain: "a", rules: [rule({ action: "vmap", key: ["daddr"], map: "m" })] });
     const map = table.set({ set: "m", key: ["ipv4_addr"], data: "verdict" });
     map.put(ip("1.2.3.4"), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "jump", chain: "b" })).buffer));
-    table.chain({ chain: "b", rules: [rule({ match: "in-set", key: ["saddr"], set: "s" }, drop)] });
+    table.chain({ chain: "b", rules: [rule({ field: "saddr", value: "@s" }, drop)] });
     table
       .set({ set: "s", key: ["ipv4_addr"], interval: true })
       .replaceNets(["10.0.0.0/8", "11.0.0.0/8", "255.255.255.255"]);
@@ -111,18 +111,14 @@ export function applying(kernel: () => Kernel): void {
   });
 
   it("anonymous sets are written with their rules and recognized later", async () => {
-    const many = {
-      match: "address",
-      direction: "source",
-      nets: ["10.0.0.0/8", "192.168.0.0/16", "0.0.0.0/8"],
-    } as const;
-    const ports = { match: "port", direction: "destination", ports: [80, 443] } as const;
+    const many = { field: "ip saddr", value: ["10.0.0.0/8", "192.168.0.0/16", "0.0.0.0/8"] } as const;
+    const ports = { field: "th dport", value: [80, 443] } as const;
     const declare = (table: Table, ...rules: ReturnType<typeof rule>[]): void => table.chain({ chain: "c", rules });
     const table = new Table(kernel(), { family: "ip", name: NAME });
     declare(
       table,
       rule(many, drop),
-      rule({ match: "protocol", protocol: "tcp" }, ports, drop),
+      rule({ field: "meta l4proto", value: "tcp" }, ports, drop),
       rule(many, ports, accept),
     );
     expect(operations(await table.apply())).toBe("table +1 chain +1 rule +3 set +4 element +16");
@@ -131,7 +127,7 @@ export function applying(kernel: () => Kernel): void {
     expect(operations(await again.apply())).toBe("rule -1");
     declare(
       again,
-      rule({ ...many, nets: ["10.0.0.0/8", "192.168.0.0/17", "0.0.0.0/8"] }, drop),
+      rule({ ...many, value: ["10.0.0.0/8", "192.168.0.0/17", "0.0.0.0/8"] }, drop),
       rule(many, ports, accept),
     );
     expect(operations(await again.apply())).toBe("rule +1 -1 set +1 element +6");

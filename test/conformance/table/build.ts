@@ -44,10 +44,12 @@ export const jump = (chain: string): Statement => ({ action: "verdict", verdict:
 
 export function draw(count: number, map = "endpoints"): Rule {
   return rule({
-    action: "dnat-map",
-    key: ["daddr", "l4proto", "dport", { field: "numgen", mode: "random", modulus: count }],
-    map,
-    data: "address-port",
+    action: "dnat",
+    address: {
+      key: ["daddr", "meta l4proto", "th dport", { field: "numgen", mode: "random", modulus: count }],
+      map,
+      data: "address-port",
+    },
   });
 }
 
@@ -71,7 +73,9 @@ export function serviceTable(kernel: Kernel, options: Partial<TableOptions> = {}
   const endpoints = table.set(ENDPOINTS);
   table.chain({
     chain: "services",
-    rules: [{ statements: [{ action: "vmap", key: ["daddr", "l4proto", "dport"], map: "vips" }], comment: "by VIP" }],
+    rules: [
+      { statements: [{ action: "vmap", key: ["daddr", "meta l4proto", "th dport"], map: "vips" }], comment: "by VIP" },
+    ],
   });
   table.chain({
     chain: "nat-prerouting",

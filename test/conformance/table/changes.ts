@@ -174,7 +174,7 @@ export function recreating(kernel: () => Kernel): void {
 
   it("a set's types, flags and comment are changed together with the rules that look it up", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
-    table.chain({ chain: "c", rules: [rule(counter), rule({ match: "in-set", key: ["saddr"], set: "s" }, drop)] });
+    table.chain({ chain: "c", rules: [rule(counter), rule({ field: "saddr", value: "@s" }, drop)] });
     table.set({ set: "s", key: ["ipv4_addr"] }).put(ip("1.2.3.4"));
     await table.apply();
     const timed = table.set({ set: "s", key: ["ipv4_addr"], timeoutMs: 0 });
@@ -183,7 +183,7 @@ export function recreating(kernel: () => Kernel): void {
     expect((await table.apply()).transactions).toBe(0);
     const wider = table.set({ set: "s", key: ["ipv4_addr", "inet_service"] });
     expect(wider.size).toBe(0);
-    table.chain({ chain: "c", rules: [rule({ match: "in-set", key: ["saddr", "dport"], set: "s" }, drop)] });
+    table.chain({ chain: "c", rules: [rule({ field: ["saddr", "th dport"], value: "@s" }, drop)] });
     wider.put(Uint8Array.of(1, 2, 3, 4, 0, 80, 0, 0));
     expect(operations(await table.apply())).toBe("rule +1 -2 set +1 -1 element +1");
     expect((await table.apply()).transactions).toBe(0);

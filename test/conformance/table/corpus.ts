@@ -40,7 +40,7 @@ export function setsOfCorpus(family: Family): SetSpec[] {
   ];
 }
 
-const tcp: Statement = { match: "protocol", protocol: "tcp" };
+const tcp: Statement = { field: "meta l4proto", value: "tcp" };
 const udp: Statement = { field: "meta l4proto", value: "udp" };
 const dport = (...ports: (number | [number, number])[]): Statement => ({ field: "th dport", op: "in", value: ports });
 const accept: Statement = { action: "verdict", verdict: { verdict: "accept" } };
@@ -81,23 +81,24 @@ for (const per of ["second", "minute", "hour", "day"] as const) {
 add(ALL, { action: "quota", bytes: 1_000_000 });
 add(ALL, { action: "quota", bytes: 25_000, over: true }, drop);
 for (const value of [0, 1, 0xff, 0xffffffff]) {
-  add(ALL, { action: "set-mark", value });
+  add(ALL, { action: "set", field: "meta mark", value: value });
   add(ALL, { field: "meta mark", value });
   add(ALL, { field: "meta mark", op: "!=", value });
 }
 for (const mask of [0xff, 0xff00, 0x80000000]) {
-  add(ALL, { action: "set-mark", value: mask, mask });
-  add(ALL, { action: "set-mark", value: 0, mask });
+  add(ALL, { action: "set", field: "meta mark", value: { from: "meta mark", mask: ~mask >>> 0, xor: mask } });
+  add(ALL, { action: "set", field: "meta mark", value: { from: "meta mark", mask: ~mask >>> 0, xor: 0 } });
   add(ALL, { field: "meta mark", mask, value: 0 });
   add(ALL, { field: "meta mark", mask, op: "!=", value: mask });
-  add(ALL, { match: "mark", mask, value: mask, negate: true });
+  add(ALL, { field: "meta mark", op: "!=", mask: mask, value: mask });
   add(ALL, { action: "set", field: "meta mark", value: { from: "meta mark", mask } });
   add(ALL, { action: "set", field: "meta mark", value: { from: "meta mark", xor: mask } });
 }
-add(ALL, { action: "xor-mark", value: 0x4000 });
-add(ALL, { action: "set-mark", value: { key: ["meta mark"], map: "marks" } });
+add(ALL, { action: "set", field: "meta mark", value: { from: "meta mark", xor: 0x4000 } });
+add(ALL, { action: "set", field: "meta mark", value: { key: ["meta mark"], map: "marks" } });
 add(ALL, {
-  action: "set-mark",
+  action: "set",
+  field: "meta mark",
   value: {
     key: ["meta mark"],
     map: [
@@ -106,14 +107,14 @@ add(ALL, {
     ],
   },
 });
-add(ALL, { action: "set-priority", value: 0x10002 });
+add(ALL, { action: "set", field: "meta priority", value: 0x10002 });
 add(ALL, { action: "set", field: "meta priority", value: "15:3" });
 add(ALL, { action: "set", field: "meta nftrace", value: 1 });
 add(ALL, { action: "set", field: "meta pkttype", value: "host" });
 for (const mode of ["inc", "random"] as const) {
   for (const offset of [undefined, 7]) {
     const field = { field: "numgen", mode, modulus: 10, ...(offset === undefined ? {} : { offset }) } as const;
-    add(ALL, { action: "set-mark", value: { from: field } });
+    add(ALL, { action: "set", field: "meta mark", value: { from: field } });
     add(ALL, { field, op: "<", value: 3 }, accept);
     add(ALL, { field, value: 0 }, drop);
     add(ALL, {
@@ -125,7 +126,8 @@ for (const mode of ["inc", "random"] as const) {
       ],
     });
     add(ALL, {
-      action: "set-mark",
+      action: "set",
+      field: "meta mark",
       value: {
         key: [field],
         map: [
@@ -136,7 +138,7 @@ for (const mode of ["inc", "random"] as const) {
     });
   }
 }
-add(ALL, { action: "set-mark", value: { from: { field: "symhash", modulus: 4 } } });
+add(ALL, { action: "set", field: "meta mark", value: { from: { field: "symhash", modulus: 4 } } });
 add(ALL, { field: { field: "symhash", modulus: 2 }, value: 1 }, drop);
 add(ALL, { action: "vmap", key: ["iifname"], map: "names" });
 add(ALL, {
@@ -249,9 +251,10 @@ for (const family of PACKETS) {
       { action: "rate-over", set: "clients", key: [field], rate: 5, per: "minute", burst: 3, timeoutMs: 60_000 },
       drop,
     );
-    add(own, { action: "set-priority", value: { key: [field], map: "classes" } });
+    add(own, { action: "set", field: "meta priority", value: { key: [field], map: "classes" } });
     add(own, {
-      action: "set-mark",
+      action: "set",
+      field: "meta mark",
       value: {
         key: [field],
         map: [
@@ -270,7 +273,8 @@ for (const family of PACKETS) {
     });
     add(own, { action: "set", field, value: one });
     add(own, {
-      action: "set-mark",
+      action: "set",
+      field: "meta mark",
       value: { from: { field: "jhash", of: [field, "th sport"], modulus: 8, seed: 99 } },
     });
     add(own, { field: { field: "jhash", of: [field], modulus: 8, seed: 99, offset: 2 }, value: 3 });
@@ -317,7 +321,7 @@ for (const flags of [["syn"], ["syn", "ack"], ["fin", "psh", "urg"]] as const) {
   add(PACKETS, { field: "tcp flags", mask: ["fin", "syn", "rst", "psh", "ack", "urg"], value: flags });
   add(PACKETS, { field: "tcp flags", mask: ["fin", "syn", "rst", "psh", "ack", "urg"], op: "!=", value: flags });
 }
-add(PACKETS, { match: "tcp-flags", among: ["syn", "ack"], set: [] });
+add(PACKETS, { field: "tcp flags", mask: ["syn", "ack"], value: 0 });
 add(PACKETS, { action: "set", field: "tcp option maxseg size", value: 1400 });
 add(
   IP,
@@ -338,8 +342,8 @@ add(
   accept,
 );
 add(["ip", "inet", "bridge", "netdev"], { field: "icmp type", value: "@types" });
-add(["ip", "inet", "bridge", "netdev"], { match: "icmp", version: 4, type: 3, code: 4 });
-add(["ip", "inet", "bridge", "netdev"], { match: "icmp", version: 4, type: 3, code: 4, negate: true });
+add(["ip", "inet", "bridge", "netdev"], { field: "icmp type", value: 3 }, { field: "icmp code", value: 4 });
+add(["ip", "inet", "bridge", "netdev"], { field: ["icmp type", "icmp code"], op: "not in", value: [[3, 4]] });
 add(
   ["ip", "inet", "bridge", "netdev"],
   { field: "icmp code", value: "frag-needed" },
@@ -387,14 +391,14 @@ for (const of of [
     }
   }
 }
-add(IP, { field: "socket transparent", value: 1 }, { action: "set-mark", value: 1 });
-add(IP, { action: "set-mark", value: { from: "socket mark" } });
+add(IP, { field: "socket transparent", value: 1 }, { action: "set", field: "meta mark", value: 1 });
+add(IP, { action: "set", field: "meta mark", value: { from: "socket mark" } });
 add(IP, { field: "rt mtu", op: "<", value: 1400 });
 add(["ip", "inet"], { field: "rt ip nexthop", value: "10.0.0.1" });
 add(["ip6", "inet"], { field: "rt ip6 nexthop", value: "fd00::1" });
 for (const states of [["new"], ["established", "related"], ["invalid", "untracked"]] as const) {
-  add(IP, { match: "ct-state", states });
-  add(IP, { match: "ct-state", states, negate: true });
+  add(IP, { field: "ct state", value: states });
+  add(IP, { field: "ct state", op: "not in", value: states });
   add(IP, { field: "ct state", value: states });
   add(IP, { field: "ct state", op: "==", value: states });
 }
@@ -418,12 +422,12 @@ add(IP, { field: "ct bytes", op: ">", value: 1_000_000 }, { action: "counter" })
 add(IP, { field: "ct original packets", op: "<=", value: 10 });
 add(IP, { field: "ct expiration", op: "<", value: 30_000 });
 add(IP, tcp, { field: "ct original proto-dst", op: "in", value: [22, [8000, 8080]] });
-add(IP, { action: "set-ct-mark", value: 7 });
-add(IP, { action: "set-ct-mark", value: 0x100, mask: 0xff00 });
-add(IP, { action: "set-ct-mark", value: { from: "meta mark" } });
-add(IP, { action: "set-mark", value: { from: "ct mark", mask: 0xff } });
-add(IP, { action: "set-mark", value: { from: "ct mark", mask: 0xff, xor: 0x100 } });
-add(IP, { action: "set-ct-mark", value: { from: { field: "numgen", mode: "inc", modulus: 3 } } });
+add(IP, { action: "set", field: "ct mark", value: 7 });
+add(IP, { action: "set", field: "ct mark", value: { from: "ct mark", mask: 0xffff00ff, xor: 0x100 } });
+add(IP, { action: "set", field: "ct mark", value: { from: "meta mark" } });
+add(IP, { action: "set", field: "meta mark", value: { from: "ct mark", mask: 0xff } });
+add(IP, { action: "set", field: "meta mark", value: { from: "ct mark", mask: 0xff, xor: 0x100 } });
+add(IP, { action: "set", field: "ct mark", value: { from: { field: "numgen", mode: "inc", modulus: 3 } } });
 rules.push({
   families: IP,
   statements: [{ action: "set", field: "ct event", value: ["new", "destroy"] }],
@@ -505,7 +509,7 @@ nat("dstnat", IP, tcp, { action: "redirect", ports: { key: ["tcp dport"], map: "
 nat("dstnat", IP, { action: "dnat", address: { key: ["tcp dport"], map: "hosts" } });
 nat("srcnat", IP, { action: "snat", address: { key: ["tcp dport"], map: "hosts" } });
 nat("dstnat", IP, { action: "dnat", address: { key: ["tcp dport"], map: "targets", data: "address-port" } });
-nat("dstnat", IP, { action: "dnat-map", key: ["tcp dport"], map: "targets", data: "address-port" });
+nat("dstnat", IP, { action: "dnat", address: { key: ["tcp dport"], map: "targets", data: "address-port" } });
 nat("dstnat", ["ip", "inet"], {
   action: "dnat",
   address: {
@@ -546,7 +550,8 @@ add(PACKETS, {
   ],
 });
 add(PACKETS, {
-  action: "set-mark",
+  action: "set",
+  field: "meta mark",
   value: {
     key: ["th dport"],
     map: [
@@ -591,7 +596,8 @@ add(["ip", "inet", "bridge", "netdev"], { field: ["ip daddr", "udp dport"], op: 
 add(["ip", "inet", "bridge", "netdev"], { action: "update", set: "dscps", key: ["ip dscp"] });
 add(["ip", "inet", "bridge", "netdev"], { field: "ip dscp", op: "in", value: "@dscps" });
 add(["ip", "inet", "bridge", "netdev"], {
-  action: "set-mark",
+  action: "set",
+  field: "meta mark",
   value: { from: { field: "jhash", of: ["ip dscp", "ip saddr"], modulus: 4, seed: 1 } },
 });
 add(["ip", "inet", "bridge", "netdev"], { field: "ip length", op: "in", value: [[1, 9], [5, 20], 100] });

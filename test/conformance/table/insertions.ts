@@ -87,7 +87,7 @@ export function insertions(world: () => KernelWorld): void {
       rules: [
         {
           statements: [
-            { match: "address", direction: "source", nets: ["10.0.0.0/8", "12.0.0.0/8"] },
+            { field: "ip saddr", value: ["10.0.0.0/8", "12.0.0.0/8"] },
             { action: "verdict", verdict: "accept" },
           ],
         },

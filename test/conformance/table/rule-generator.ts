@@ -136,18 +136,24 @@ const ACTIONS: readonly ((dice: Dice) => Statement)[] = [
   }),
   (dice) => ({ action: "quota", bytes: 1 + dice.below(1_000_000), over: dice.below(2) === 0 }),
   (dice) => ({ action: "set", field: "meta mark", value: 1 + dice.below(1000) }),
-  (dice) => ({ action: "set-mark", mask: 0xff00, value: dice.pick([0, 0x1200, 0xff00]) }),
-  () => ({ action: "set-mark", value: { from: "ct mark", mask: 0xff } }),
-  () => ({ action: "set-ct-mark", value: { from: "meta mark" } }),
   (dice) => ({
-    action: "set-mark",
+    action: "set",
+    field: "meta mark",
+    value: { from: "meta mark", mask: 0xffff00ff, xor: dice.pick([0, 0x1200, 0xff00]) },
+  }),
+  () => ({ action: "set", field: "meta mark", value: { from: "ct mark", mask: 0xff } }),
+  () => ({ action: "set", field: "ct mark", value: { from: "meta mark" } }),
+  (dice) => ({
+    action: "set",
+    field: "meta mark",
     value: { from: { field: "numgen", mode: dice.pick(["inc", "random"] as const), modulus: 2 + dice.below(9) } },
   }),
   (dice) => ({
-    action: "set-mark",
+    action: "set",
+    field: "meta mark",
     value: { from: { field: "symhash", modulus: 2 + dice.below(9), offset: dice.below(9) } },
   }),
-  (dice) => ({ action: "set-priority", value: dice.below(0xffff) }),
+  (dice) => ({ action: "set", field: "meta priority", value: dice.below(0xffff) }),
   (dice) => ({ action: "set", field: "tcp option maxseg size", value: dice.pick([1400, { from: "rt mtu" } as const]) }),
 ];
 

@@ -39,100 +39,109 @@ export function setsOf(family: Family): SetSpec[] {
   ];
 }
 
-const tcp: Statement = { match: "protocol", protocol: "tcp" };
+const tcp: Statement = { field: "meta l4proto", value: "tcp" };
 const CT: readonly Field[] = ["ct-saddr", "ct-daddr"];
 const numgen = (modulus: number, offset?: number): Field => ({ field: "numgen", mode: "random", modulus, offset });
 
-function matches(net: (n: number) => string): [string, ...Statement[]][] {
-  const from = (nets: string[], negate = false): Statement => ({ match: "address", direction: "source", nets, negate });
+function matches(net: (n: number) => string, ip: "ip"): [string, ...Statement[]][] {
+  const from = (nets: string[], negate = false): Statement => ({
+    field: `${ip} saddr`,
+    op: negate ? "!=" : "==",
+    value: nets,
+  });
   return [
-    ["one address", { match: "address", direction: "destination", nets: [net(0).split("/")[0]] }],
+    ["one address", { field: `${ip} daddr`, value: net(0).split("/")[0] }],
     ["a network on a byte boundary", from([net(0)])],
     ["a network between bytes", from([net(1)])],
     ["not a network", from([net(0)], true)],
     ["two networks", from([net(0), net(2)])],
     ["not two networks", from([net(0), net(2)], true)],
     ["two addresses", from([net(0).split("/")[0], net(2).split("/")[0]])],
-    ["source and destination", from([net(0)]), { match: "address", direction: "destination", nets: [net(2)] }],
-    ["in a set", { match: "in-set", key: ["daddr"], set: "addresses" }],
-    ["not in a set", { match: "in-set", key: ["saddr"], set: "addresses", negate: true }],
-    ["in an interval set", { match: "in-set", key: ["saddr"], set: "cidrs" }],
-    ["a concatenation in a set", { match: "in-set", key: ["saddr", "daddr", "l4proto", "dport"], set: "hairpin" }],
-    ["an interface and a mark in a set", { match: "in-set", key: ["iifname", "mark"], set: "interfaces" }],
-    ["original addresses in a set", { match: "in-set", key: CT, set: "connections" }],
-    ["an original address", { match: "address", ct: "original", direction: "source", nets: [net(0)] }],
-    ["not a reply's address", { match: "address", ct: "reply", direction: "source", nets: [net(1)], negate: true }],
-    ["a reply's addresses", { match: "address", ct: "reply", direction: "destination", nets: [net(0), net(2)] }],
+    ["source and destination", from([net(0)]), { field: `${ip} daddr`, value: net(2) }],
+    ["in a set", { field: "daddr", value: "@addresses" }],
+    ["not in a set", { field: "saddr", op: "not in", value: "@addresses" }],
+    ["in an interval set", { field: "saddr", value: "@cidrs" }],
+    ["a concatenation in a set", { field: ["saddr", "daddr", "meta l4proto", "th dport"], value: "@hairpin" }],
+    ["an interface and a mark in a set", { field: ["iifname", "meta mark"], value: "@interfaces" }],
+    ["original addresses in a set", { field: CT, value: "@connections" }],
+    ["an original address", { field: `ct original ${ip} saddr`, value: net(0) }],
+    ["not a reply's address", { field: `ct reply ${ip} saddr`, op: "!=", value: net(1) }],
+    ["a reply's addresses", { field: `ct reply ${ip} daddr`, value: [net(0), net(2)] }],
   ];
 }
 
 const COMMON: [string, ...Statement[]][] = [
-  ["a port", { match: "port", direction: "destination", ports: [80] }],
-  ["not a port", { match: "port", direction: "source", ports: [80], negate: true }],
-  ["a port of TCP", tcp, { match: "port", direction: "destination", ports: [80] }],
-  ["a port range", { match: "port", direction: "destination", ports: [[80, 90]] }],
-  ["not a port range", { match: "port", direction: "destination", ports: [[80, 90]], negate: true }],
-  ["ports", { match: "port", direction: "source", ports: [443, 80, 80] }],
-  ["not ports", { match: "port", direction: "source", ports: [80, 443], negate: true }],
+  ["a port", { field: "th dport", value: 80 }],
+  ["not a port", { field: "th sport", op: "!=", value: 80 }],
+  ["a port of TCP", tcp, { field: "th dport", value: 80 }],
+  ["a port range", { field: "th dport", value: [[80, 90]] }],
+  ["not a port range", { field: "th dport", op: "!=", value: [[80, 90]] }],
+  ["ports", { field: "th sport", value: [443, 80, 80] }],
+  ["not ports", { field: "th sport", op: "!=", value: [80, 443] }],
   [
     "thirty ports and ranges",
     {
-      match: "port",
-      direction: "destination",
-      ports: Array.from({ length: 30 }, (_, i) =>
+      field: "th dport",
+      value: Array.from({ length: 30 }, (_, i) =>
         i % 2 === 0 ? 1000 + i * 10 : ([1000 + i * 10, 1005 + i * 10] as const),
       ),
     },
   ],
-  ["protocol by name", { match: "protocol", protocol: "sctp" }],
-  ["UDP-Lite", { match: "protocol", protocol: "UDPLite" }],
-  ["GRE", { match: "protocol", protocol: "gre" }],
-  ["not ESP", { match: "protocol", protocol: "esp", negate: true }],
-  ["AH", { match: "protocol", protocol: "ah" }],
-  ["DCCP", { match: "protocol", protocol: "dccp" }],
-  ["VRRP", { match: "protocol", protocol: "vrrp" }],
-  ["protocol by number", { match: "protocol", protocol: 47 }],
-  ["not a protocol", { match: "protocol", protocol: "udp", negate: true }],
-  ["address type", { match: "address-type", direction: "source", type: "local" }],
-  ["not an address type", { match: "address-type", direction: "destination", type: "broadcast", negate: true }],
-  ["address type by incoming interface", { match: "address-type", direction: "source", type: "local", limit: "in" }],
-  ["conntrack state", { match: "ct-state", states: ["new"] }],
-  ["conntrack states", { match: "ct-state", states: ["established", "related"] }],
-  ["not conntrack states", { match: "ct-state", states: ["invalid", "untracked"], negate: true }],
-  ["not one conntrack state", { match: "ct-state", states: ["invalid"], negate: true }],
-  ["conntrack direction", { match: "ct-direction", direction: "reply" }],
-  ["conntrack direction, original", { match: "ct-direction", direction: "original" }],
-  ["conntrack status", { match: "ct-status", status: "dnat" }],
-  ["not conntrack status", { match: "ct-status", status: "snat", negate: true }],
-  ["mark", { match: "mark", value: 0x4000 }],
-  ["not mark", { match: "mark", value: 0x4000, negate: true }],
-  ["mark bit set", { match: "mark", mask: 0x4000, value: 0x4000 }],
-  ["mark bit clear", { match: "mark", mask: 0x4000, value: 0 }],
-  ["mark bit not clear", { match: "mark", mask: 0x4000, value: 0, negate: true }],
-  ["mark under a mask", { match: "mark", mask: 0xff00, value: 0x1200, negate: true }],
-  ["interface", { match: "interface", direction: "in", name: "eth0" }],
-  ["not interface", { match: "interface", direction: "in", name: "cali0", negate: true }],
-  ["interfaces by prefix", { match: "interface", direction: "in", name: "cali*" }],
-  ["not interfaces by prefix", { match: "interface", direction: "in", name: "cali*", negate: true }],
-  ["reverse path passed", { match: "reverse-path", passed: true }],
-  ["reverse path failed", { match: "reverse-path", passed: false }],
+  ["protocol by name", { field: "meta l4proto", value: "sctp" }],
+  ["UDP-Lite", { field: "meta l4proto", value: "udplite" }],
+  ["GRE", { field: "meta l4proto", value: "gre" }],
+  ["not ESP", { field: "meta l4proto", op: "!=", value: "esp" }],
+  ["AH", { field: "meta l4proto", value: "ah" }],
+  ["DCCP", { field: "meta l4proto", value: "dccp" }],
+  ["VRRP", { field: "meta l4proto", value: "vrrp" }],
+  ["protocol by number", { field: "meta l4proto", value: 47 }],
+  ["not a protocol", { field: "meta l4proto", op: "!=", value: "udp" }],
+  ["address type", { field: { field: "fib", of: ["saddr"], result: "type" }, value: "local" }],
+  ["not an address type", { field: { field: "fib", of: ["daddr"], result: "type" }, op: "!=", value: "broadcast" }],
+  [
+    "address type by incoming interface",
+    { field: { field: "fib", of: ["saddr", "iif"], result: "type" }, value: "local" },
+  ],
+  ["conntrack state", { field: "ct state", value: "new" }],
+  ["conntrack states", { field: "ct state", value: ["established", "related"] }],
+  ["not conntrack states", { field: "ct state", op: "not in", value: ["invalid", "untracked"] }],
+  ["not one conntrack state", { field: "ct state", op: "not in", value: "invalid" }],
+  ["conntrack direction", { field: "ct direction", value: "reply" }],
+  ["conntrack direction, original", { field: "ct direction", value: "original" }],
+  ["conntrack status", { field: "ct status", value: "dnat" }],
+  ["not conntrack status", { field: "ct status", op: "not in", value: "snat" }],
+  ["mark", { field: "meta mark", value: 0x4000 }],
+  ["not mark", { field: "meta mark", op: "!=", value: 0x4000 }],
+  ["mark bit set", { field: "meta mark", mask: 0x4000, value: 0x4000 }],
+  ["mark bit clear", { field: "meta mark", mask: 0x4000, value: 0 }],
+  ["mark bit not clear", { field: "meta mark", op: "!=", mask: 0x4000, value: 0 }],
+  ["mark under a mask", { field: "meta mark", op: "!=", mask: 0xff00, value: 0x1200 }],
+  ["interface", { field: "iifname", value: "eth0" }],
+  ["not interface", { field: "iifname", op: "!=", value: "cali0" }],
+  ["interfaces by prefix", { field: "iifname", value: "cali*" }],
+  ["not interfaces by prefix", { field: "iifname", op: "!=", value: "cali*" }],
+  ["reverse path passed", { field: { field: "fib", of: ["saddr", "iif"], result: "check" }, value: "exists" }],
+  ["reverse path failed", { field: { field: "fib", of: ["saddr", "iif"], result: "check" }, value: "missing" }],
   ["counter", { action: "counter" }],
   ["log", { action: "log", prefix: "calico-packet: " }],
   ["log with level", { action: "log", prefix: "x", level: 7 }],
   ["log to a group", { action: "log", prefix: "x", group: 3 }],
   ["limit", { action: "limit", rate: 10, per: "second" }],
   ["limit with burst", { action: "limit", rate: 600, per: "hour", burst: 20 }],
-  ["set mark", { action: "set-mark", value: 0x4000 }],
-  ["set masked mark", { action: "set-mark", mask: 0xff00, value: 0x1200 }],
-  ["set mark bit", { action: "set-mark", mask: 0x4000, value: 0x4000 }],
-  ["clear mark bit", { action: "set-mark", mask: 0x4000, value: 0 }],
-  ["flip mark bit", { action: "xor-mark", value: 0x4000 }],
+  ["set mark", { action: "set", field: "meta mark", value: 0x4000 }],
+  [
+    "set masked mark",
+    { action: "set", field: "meta mark", value: { from: "meta mark", mask: 0xffff00ff, xor: 0x1200 } },
+  ],
+  ["set mark bit", { action: "set", field: "meta mark", value: { from: "meta mark", mask: 0xffffbfff, xor: 0x4000 } }],
+  ["clear mark bit", { action: "set", field: "meta mark", value: { from: "meta mark", mask: 0xffffbfff, xor: 0 } }],
+  ["flip mark bit", { action: "set", field: "meta mark", value: { from: "meta mark", xor: 0x4000 } }],
   ["accept", { action: "verdict", verdict: { verdict: "accept" } }],
   ["drop", { action: "verdict", verdict: { verdict: "drop" } }],
   ["return", { action: "verdict", verdict: { verdict: "return" } }],
   ["jump", { action: "verdict", verdict: { verdict: "jump", chain: "target" } }],
   ["goto", { action: "verdict", verdict: { verdict: "goto", chain: "target" } }],
-  ["verdict map", { action: "vmap", key: ["daddr", "l4proto", "dport"], map: "vips" }],
+  ["verdict map", { action: "vmap", key: ["daddr", "meta l4proto", "th dport"], map: "vips" }],
   ["a verdict map with a random key", { action: "vmap", key: [numgen(3)], map: "draws" }],
   ["reject", { action: "reject" }],
   ["reject admin-prohibited", { action: "reject", with: "admin-prohibited" }],
@@ -153,49 +162,53 @@ const COMMON: [string, ...Statement[]][] = [
       timeoutMs: 120_000,
     },
   ],
-  ["priority set to a constant", { action: "set-priority", value: 0x52000f }],
-  ["masked priority", { match: "priority", mask: 0xff000000, value: 0x6b000000 }],
-  ["not a masked priority", { match: "priority", mask: 0xff000000, value: 0x6b000000, negate: true }],
+  ["priority set to a constant", { action: "set", field: "meta priority", value: 0x52000f }],
+  ["masked priority", { field: "meta priority", mask: 0xff000000, value: 0x6b000000 }],
+  ["not a masked priority", { field: "meta priority", op: "!=", mask: 0xff000000, value: 0x6b000000 }],
   ["update with a timeout", { action: "update", set: "clients", key: ["saddr"], timeoutMs: 3000 }],
 ];
 
 function natCases(family: Family, address: string): Case[] {
   const dstnat = (name: string, ...statements: Statement[]): Case => ({ name, family, chain: "dstnat", statements });
   const srcnat = (name: string, ...statements: Statement[]): Case => ({ name, family, chain: "srcnat", statements });
-  const key: readonly Field[] = ["daddr", "l4proto", "dport", numgen(3)];
+  const key: readonly Field[] = ["daddr", "meta l4proto", "th dport", numgen(3)];
   return [
     dstnat("dnat to an address", { action: "dnat", address }),
     dstnat("dnat to address and port", tcp, { action: "dnat", address, port: 8080 }),
-    dstnat("dnat through a map", { action: "dnat-map", key, map: "endpoints", data: "address-port" }),
+    dstnat("dnat through a map", { action: "dnat", address: { key, map: "endpoints", data: "address-port" } }),
     dstnat("dnat through a map by a hash of the source", {
-      action: "dnat-map",
-      key: ["daddr", "l4proto", "dport", { field: "jhash", of: ["saddr"], modulus: 1024, seed: 7 }],
-      map: "endpoints",
-      data: "address-port",
+      action: "dnat",
+      address: {
+        key: ["daddr", "meta l4proto", "th dport", { field: "jhash", of: ["saddr"], modulus: 1024, seed: 7 }],
+        map: "endpoints",
+        data: "address-port",
+      },
     }),
     dstnat("dnat through a map by a hash of source and port, with offset", {
-      action: "dnat-map",
-      key: [
-        "daddr",
-        "l4proto",
-        "dport",
-        { field: "jhash", of: ["saddr", "sport"], modulus: 1024, seed: 0x6e667470, offset: 65_536 },
-      ],
-      map: "endpoints",
-      data: "address-port",
+      action: "dnat",
+      address: {
+        key: [
+          "daddr",
+          "meta l4proto",
+          "th dport",
+          { field: "jhash", of: ["saddr", "th sport"], modulus: 1024, seed: 0x6e667470, offset: 65_536 },
+        ],
+        map: "endpoints",
+        data: "address-port",
+      },
     }),
     dstnat("dnat through a map with offset", {
-      action: "dnat-map",
-      key: ["daddr", "l4proto", "dport", numgen(2, 65_536)],
-      map: "endpoints",
-      data: "address-port",
+      action: "dnat",
+      address: {
+        key: ["daddr", "meta l4proto", "th dport", numgen(2, 65_536)],
+        map: "endpoints",
+        data: "address-port",
+      },
     }),
-    dstnat("dnat to a mapped address", { action: "dnat-map", key: ["saddr"], map: "backends", data: "address" }),
+    dstnat("dnat to a mapped address", { action: "dnat", address: { key: ["saddr"], map: "backends" } }),
     dstnat("dnat to a remembered endpoint", tcp, {
-      action: "dnat-map",
-      key: ["saddr"],
-      map: "sticky",
-      data: "address-port",
+      action: "dnat",
+      address: { key: ["saddr"], map: "sticky", data: "address-port" },
     }),
     {
       ...dstnat("update a map with a constant", {
@@ -207,15 +220,18 @@ function natCases(family: Family, address: string): Case[] {
       listOnly: family === "ip6",
     },
     dstnat("priority set to what a map holds for it", {
-      action: "priority-map",
-      key: ["priority", numgen(3)],
-      map: "drawn",
+      action: "set",
+      field: "meta priority",
+      value: { key: ["meta priority", numgen(3)], map: "drawn" },
     }),
-    dstnat("dnat by priority", tcp, { action: "dnat-map", key: ["priority"], map: "numbered", data: "address-port" }),
+    dstnat("dnat by priority", tcp, {
+      action: "dnat",
+      address: { key: ["meta priority"], map: "numbered", data: "address-port" },
+    }),
     dstnat("update with the priority", {
       action: "update",
       set: "remembered",
-      key: ["saddr", "priority"],
+      key: ["saddr", "meta priority"],
       timeoutMs: 10_800_000,
     }),
     srcnat("snat", { action: "snat", address }),
@@ -226,12 +242,10 @@ function natCases(family: Family, address: string): Case[] {
     srcnat("masquerade random", { action: "masquerade", random: true }),
     srcnat("masquerade to a port", tcp, { action: "masquerade", ports: 1024 }),
     srcnat("masquerade to ports", tcp, { action: "masquerade", ports: [1024, 2048], fullyRandom: true }),
-    srcnat("outgoing interface", { match: "interface", direction: "out", name: "eth*" }),
+    srcnat("outgoing interface", { field: "oifname", value: "eth*" }),
     srcnat("address type by outgoing interface", {
-      match: "address-type",
-      direction: "destination",
-      type: "local",
-      limit: "out",
+      field: { field: "fib", of: ["daddr", "oif"], result: "type" },
+      value: "local",
     }),
   ];
 }
@@ -248,26 +262,25 @@ function headerCases(family: Family, to: string): Case[] {
 }
 
 function familyCases(family: Family, net: (n: number) => string, version: 4 | 6): Case[] {
-  const icmp = (name: string, type: number, code?: number, negate = false): Case => ({
+  const icmp = (name: string, what: "type" | "code", value: number, op: "==" | "!=" = "=="): Case => ({
     name,
     family,
-    statements: [{ match: "icmp", version, type, code, negate }],
+    statements: [{ field: `${version === 4 ? "icmp" : "icmpv6"} ${what}` as "icmp type", op, value }],
   });
   const rejects = new Set(["reject", "reject admin-prohibited", "reject host-unreachable", "reset", "reset of TCP"]);
   return [
-    ...[...matches(net), ...COMMON].map(([name, ...statements]): Case => ({
+    ...[...matches(net, (version === 4 ? "ip" : "ip6") as "ip"), ...COMMON].map(([name, ...statements]): Case => ({
       name,
       family,
       chain: rejects.has(name) ? "input" : "filter",
       statements,
     })),
     { name: "notrack", family, chain: "raw", statements: [{ action: "notrack" }] },
-    { name: "no SYN", family, statements: [{ match: "tcp-flags", among: ["syn"], set: [] }] },
-    { name: "SYN alone", family, statements: [{ match: "tcp-flags", among: ["syn", "ack", "rst"], set: ["syn"] }] },
-    icmp("icmp type", version === 4 ? 8 : 128),
-    icmp("icmp type and code", version === 4 ? 3 : 1, 4),
-    icmp("not icmp type", version === 4 ? 8 : 128, undefined, true),
-    icmp("not icmp type and code", version === 4 ? 3 : 1, 4, true),
+    { name: "no SYN", family, statements: [{ field: "tcp flags", mask: "syn", value: 0 }] },
+    { name: "SYN alone", family, statements: [{ field: "tcp flags", mask: ["syn", "ack", "rst"], value: "syn" }] },
+    icmp("icmp type", "type", version === 4 ? 8 : 128),
+    icmp("icmp code", "code", 4),
+    icmp("not icmp type", "type", version === 4 ? 8 : 128, "!="),
     ...(family === "inet" ? [] : headerCases(family, version === 4 ? "192.0.2.1" : "2001:db8::1")),
     ...natCases(family, version === 4 ? "10.1.2.3" : "fd00::1:2"),
   ];

@@ -173,7 +173,7 @@ export function tampering(world: () => KernelWorld): void {
     table
       .set({ set: "counted", key: ["ipv4_addr"], data: ["mark"], counters: {} })
       .put(ip("10.0.0.1"), Uint8Array.of(1, 0, 0, 0));
-    table.chain({ chain: "use", rules: [rule({ match: "in-set", key: ["saddr"], set: "clients" })] });
+    table.chain({ chain: "use", rules: [rule({ field: "saddr", value: "@clients" })] });
     await table.apply();
     const before = await content(kernel);
     await other.commit([

@@ -11,7 +11,7 @@ for (const argument of process.argv.slice(2)) {
 const accept: Statement = { action: "verdict", verdict: "accept" };
 const containers: Statement = { field: "ip saddr", value: "198.51.100.0/24" };
 const dnat: Statement[] = [
-  { match: "address-type", direction: "destination", type: "local" },
+  { field: { field: "fib", of: ["daddr"], result: "type" }, value: "local" },
   { action: "dnat", address: { key: ["meta l4proto", "th dport"], map: "publish", data: "address-port" } },
 ];
 for (const hook of ["prerouting", "output"] as const)

@@ -7,8 +7,8 @@ const members = table.set({ set: "members", key: ["ipv4_addr"], timeoutMs: 3_600
 for (const address of process.argv.slice(2)) members.put(address);
 const guest: Statement = { field: "ct mark", mask: 0xf0, value: 0x10 };
 const marked = (value: number): Statement[] => [
-  { action: "set-ct-mark", mask: 0xf0, value },
-  { action: "set-mark", value: { from: "ct mark" } },
+  { action: "set", field: "ct mark", value: { from: "ct mark", mask: 0xffffff0f, xor: value } },
+  { action: "set", field: "meta mark", value: { from: "ct mark" } },
 ];
 table.chain({ chain: "gold", rules: [{ statements: marked(0x20) }] });
 table.chain({

@@ -92,7 +92,7 @@ describe("chains that are written before the verdicts that refer to them", () =>
     table.set({ set: "clients", key: ["ipv4_addr"] });
     await table.apply();
     table.set({ set: "clients", key: ["ipv4_addr", "inet_service"] });
-    table.chain({ chain: "wary", rules: [rule({ match: "in-set", key: ["saddr", "dport"], set: "clients" }, drop)] });
+    table.chain({ chain: "wary", rules: [rule({ field: ["saddr", "th dport"], value: "@clients" }, drop)] });
     service(2, 1);
     let commits = 0;
     kernel.setLatency((action) => {

@@ -20,11 +20,11 @@ const bytes = (hex: string): Uint8Array => Uint8Array.from(Buffer.from(hex, "hex
 
 describe("lowering", () => {
   it("compares whole bytes of a prefix, and masks others", () => {
-    expect(lower("ip", { match: "address", direction: "source", nets: ["10.1.1.0/24"], negate: true })).toEqual([
+    expect(lower("ip", { field: "ip saddr", op: "!=", value: "10.1.1.0/24" })).toEqual([
       { type: "payload", base: 1, offset: 12, len: 3, dreg: 1 },
       { type: "cmp", sreg: 1, op: 1, data: bytes("0a0101") },
     ]);
-    expect(lower("ip", { match: "address", direction: "source", nets: ["10.1.0.0/12"] })).toEqual([
+    expect(lower("ip", { field: "ip saddr", value: "10.1.0.0/12" })).toEqual([
       { type: "payload", base: 1, offset: 12, len: 4, dreg: 1 },
       { type: "bitwise", sreg: 1, dreg: 1, len: 4, op: 0, mask: bytes("fff00000"), xor: bytes("00000000") },
       { type: "cmp", sreg: 1, op: 0, data: bytes("0a000000") },
@@ -34,7 +34,10 @@ describe("lowering", () => {
   it("puts a random number after the other fields, and uses address and port from the result", () => {
     const draw = { field: "numgen", mode: "random", modulus: 3, offset: 65_536 } as const;
     expect(
-      lower("ip", { action: "dnat-map", key: ["daddr", "l4proto", "dport", draw], map: "m", data: "address-port" }),
+      lower("ip", {
+        action: "dnat",
+        address: { key: ["daddr", "meta l4proto", "th dport", draw], map: "m", data: "address-port" },
+      }),
     ).toEqual([
       { type: "payload", base: 1, offset: 16, len: 4, dreg: 1 },
       { type: "meta", key: 16, dreg: 9 },
@@ -50,8 +53,11 @@ describe("lowering", () => {
     expect(
       lower(
         "inet",
-        { match: "address", direction: "source", nets: ["fd00::/8"] },
-        { action: "dnat-map", key: ["daddr", "l4proto", "dport", draw], map: "ep", data: "address-port" },
+        { field: "ip6 saddr", value: "fd00::/8" },
+        {
+          action: "dnat",
+          address: { key: ["daddr", "meta l4proto", "th dport", draw], map: "ep", data: "address-port" },
+        },
       ),
     ).toEqual([
       { type: "meta", key: 15, dreg: 1 },
@@ -68,14 +74,14 @@ describe("lowering", () => {
   });
 
   it("masks the flags of a TCP segment, and of no other protocol", () => {
-    expect(lower("ip", { match: "tcp-flags", among: ["syn", "rst"], set: ["syn"] })).toEqual([
+    expect(lower("ip", { field: "tcp flags", mask: ["syn", "rst"], value: "syn" })).toEqual([
       { type: "meta", key: 16, dreg: 1 },
       { type: "cmp", sreg: 1, op: 0, data: bytes("06") },
       { type: "payload", base: 2, offset: 13, len: 1, dreg: 1 },
       { type: "bitwise", sreg: 1, dreg: 1, len: 1, op: 0, mask: bytes("06"), xor: bytes("00") },
       { type: "cmp", sreg: 1, op: 0, data: bytes("02") },
     ]);
-    expect(() => lower("ip", { match: "tcp-flags", among: ["syn"], set: ["rst"] })).toThrow(/not among/);
+    expect(() => lower("ip", { field: "tcp flags", mask: "syn", value: "rst" })).toThrow(/outside the mask/);
   });
 
   it("rewrites an address together with the checksums that include it", () => {
@@ -91,23 +97,23 @@ describe("lowering", () => {
   });
 
   it("loads a connection's address completely, and compares its start", () => {
-    expect(lower("ip", { match: "address", ct: "original", direction: "source", nets: ["127.0.0.0/8"] })).toEqual([
+    expect(lower("ip", { field: "ct original ip saddr", value: "127.0.0.0/8" })).toEqual([
       { type: "ct", key: 19, dreg: 1, direction: 0 },
       { type: "cmp", sreg: 1, op: 0, data: bytes("7f") },
     ]);
   });
 
   it("compares a prefix of an interface's name without its end", () => {
-    expect(lower("ip", { match: "interface", direction: "in", name: "eth*" })).toEqual([
+    expect(lower("ip", { field: "iifname", value: "eth*" })).toEqual([
       { type: "meta", key: 6, dreg: 1 },
       { type: "cmp", sreg: 1, op: 0, data: bytes("657468") },
     ]);
-    expect(lower("ip", { match: "interface", direction: "out", name: "*" })).toEqual([]);
+    expect(lower("ip", { field: "oifname", value: "*" })).toEqual([]);
   });
 
   it("turns several networks into one anonymous set of merged ranges", () => {
     const { exprs, anonymous } = lowerRule(
-      { statements: [{ match: "address", direction: "source", nets: ["10.0.0.0/9", "10.128.0.0/9", "224.0.0.0/3"] }] },
+      { statements: [{ field: "ip saddr", value: ["10.0.0.0/9", "10.128.0.0/9", "224.0.0.0/3"] }] },
       { family: "ip" },
     );
     expect(exprs.at(-1)).toEqual({ type: "lookup", set: "__set%d", setId: 1, sreg: 1 });
@@ -123,9 +129,7 @@ describe("lowering", () => {
         },
       },
     ]);
-    expect(lower("ip", { match: "address", direction: "source", nets: ["10.0.0.0/9", "10.128.0.0/9"] })).toHaveLength(
-      2,
-    );
+    expect(lower("ip", { field: "ip saddr", value: ["10.0.0.0/9", "10.128.0.0/9"] })).toHaveLength(2);
   });
 });
 
@@ -143,7 +147,7 @@ hip 139 HIP; shim6 140 Shim6; wesp 141 WESP; rohc 142 ROHC; ethernet 143 Etherne
 
 describe("protocols", () => {
   const number = (protocol: string): number =>
-    (lower("ip", { match: "protocol", protocol })[1] as { data: Uint8Array }).data[0];
+    (lower("ip", { field: "meta l4proto", value: protocol as "tcp" })[1] as { data: Uint8Array }).data[0];
 
   it("are known under every name and alias of /etc/protocols", () => {
     for (const entry of NETBASE.split(/[;\n]/)) {
@@ -160,57 +164,47 @@ describe("protocols", () => {
 const rewritten = (to: string): Statement => ({ action: "set-address", direction: "source", to });
 
 const REFUSED: [string, RegExp, Family, Statement][] = [
-  ["no networks", /at least one network/, "ip", { match: "address", direction: "source", nets: [] }],
-  ["an IPv6 network in an ip table", /family ip/, "ip", { match: "address", direction: "source", nets: ["fd00::/8"] }],
+  ["no networks", /ip saddr: expected at least one value/, "ip", { field: "saddr", value: [] }],
+  ["an IPv6 network in an ip table", /ip saddr: expected an IPv4 address/, "ip", { field: "saddr", value: "fd00::/8" }],
   [
     "both families at once",
-    /networks of one family/,
+    /ip6 saddr: expected an IPv6 address/,
     "inet",
-    { match: "address", direction: "source", nets: ["fd00::/8", "10.0.0.0/8"] },
+    { field: "ip6 saddr", value: ["fd00::/8", "10.0.0.0/8"] },
   ],
-  ["no ports", /th sport: expected at least one value/, "ip", { match: "port", direction: "source", ports: [] }],
-  [
-    "a port of 70000",
-    /expected a port from 0 to 65535, found 70000/,
-    "ip",
-    { match: "port", direction: "source", ports: [70_000] },
-  ],
-  [
-    "a range that runs backwards",
-    /th sport: not a range: 90-80/,
-    "ip",
-    { match: "port", direction: "source", ports: [[90, 80]] },
-  ],
+  ["no ports", /th sport: expected at least one value/, "ip", { field: "th sport", value: [] }],
+  ["a port of 70000", /expected a port from 0 to 65535, found 70000/, "ip", { field: "th sport", value: 70_000 }],
+  ["a range that runs backwards", /th sport: not a range: 90-80/, "ip", { field: "th sport", value: [[90, 80]] }],
   [
     "an unknown protocol",
     /meta l4proto: expected a protocol .*, found "tpc"/,
     "ip",
-    { match: "protocol", protocol: "tpc" },
+    { field: "meta l4proto", value: "tpc" as "tcp" },
   ],
-  ["a protocol of 256", /protocol/, "ip", { match: "protocol", protocol: 256 }],
+  ["a protocol of 256", /protocol/, "ip", { field: "meta l4proto", value: 256 }],
   [
     "a protocol with the name of an object's method",
     /expected a protocol .*, found "constructor"/,
     "ip",
-    { match: "protocol", protocol: "constructor" },
+    { field: "meta l4proto", value: "constructor" as "tcp" },
   ],
-  ["ICMPv6 in an ip table", /family ip/, "ip", { match: "icmp", version: 6, type: 128 }],
+  ["ICMPv6 in an ip table", /ip6|family/, "ip", { field: "icmpv6 type", value: 128 }],
   [
     "an ICMP type of 300",
     /icmp type: expected a number from 0 to 255, .*echo-request/,
     "ip",
-    { match: "icmp", version: 4, type: 300 },
+    { field: "icmp type", value: 300 },
   ],
-  ["no states", /ct state: expected at least one flag/, "ip", { match: "ct-state", states: [] }],
-  ["a mark outside its mask", /mask/, "ip", { match: "mark", mask: 0xff, value: 0x100 }],
-  ["an interface name of 16 bytes", /interface/, "ip", { match: "interface", direction: "in", name: "x".repeat(16) }],
-  ["no interface at all", /every name/, "ip", { match: "interface", direction: "in", name: "*", negate: true }],
-  ["a key that does not fit its set", /does not fit/, "ip6", { match: "in-set", key: ["daddr"], set: "ep" }],
+  ["no states", /ct state: expected at least one flag/, "ip", { field: "ct state", value: [] }],
+  ["a mark outside its mask", /mask/, "ip", { field: "meta mark", mask: 0xff, value: 0x100 }],
+  ["an interface name of 16 bytes", /interface/, "ip", { field: "iifname", value: "x".repeat(16) }],
+  ["no interface at all", /every name/, "ip", { field: "iifname", op: "!=", value: "*" }],
+  ["a key that does not fit its set", /does not fit/, "ip6", { field: "daddr", value: "@ep" }],
   [
     "an inet look-up in an unknown set",
     /declare the set before the rule/,
     "inet",
-    { match: "in-set", key: ["daddr"], set: "unknown" },
+    { field: "daddr", value: "@unknown" },
   ],
   [
     "a random number below 0",
@@ -243,10 +237,10 @@ it("rules are printed in nft's notation", () => {
   const print = (...statements: Statement[]): string => printRule({ statements, comment: "why" }, { family: "ip" });
   expect(
     print(
-      { match: "ct-state", states: ["new"] },
-      { match: "interface", direction: "in", name: "*" },
-      { match: "address", direction: "source", nets: ["10.0.0.0/8", "12.0.0.1"], negate: true },
-      { action: "set-mark", mask: 0x4000, value: 0x4000 },
+      { field: "ct state", value: "new" },
+      { field: "iifname", value: "*" },
+      { field: "ip saddr", op: "!=", value: ["10.0.0.0/8", "12.0.0.1"] },
+      { action: "set", field: "meta mark", value: { from: "meta mark", mask: 0xffffbfff, xor: 0x4000 } },
       { action: "update", set: "s", key: ["saddr"], timeoutMs: 1500, data: { address: "10.0.0.1", port: 80 } },
     ),
   ).toBe(
@@ -285,8 +279,8 @@ it.each<[Family, Statement]>([
 
 it("addresses are printed in the notation of their sets' family, including hashed ones", () => {
   const draw = { field: "jhash", of: ["saddr"], modulus: 16, seed: 7 } as const;
-  const key = ["daddr", "l4proto", "dport", draw] as const;
-  const rule: Rule = { statements: [{ action: "dnat-map", key, map: "ep", data: "address-port" }] };
+  const key = ["daddr", "meta l4proto", "th dport", draw] as const;
+  const rule: Rule = { statements: [{ action: "dnat", address: { key, map: "ep", data: "address-port" } }] };
   const print = (sets: readonly SetSpec[]): string =>
     printRule(rule, { family: "inet", setSpec: (name) => sets.find(({ set }) => set === name) });
   expect(print([endpoints6])).toBe(

@@ -286,19 +286,14 @@ export const FIELDS = {
   "osf name": only(entry("ifname", { from: "osf" }), "ip", "inet"),
 } as const satisfies Readonly<Record<string, FieldEntry>>;
 
-/** Short names, whose IP version the rule or the set tells. */
+/** Names of addresses whose IP version the table, the rule or the set tells. */
 export const SHORT_FIELDS = {
   saddr: { 4: "ip saddr", 6: "ip6 saddr" },
   daddr: { 4: "ip daddr", 6: "ip6 daddr" },
   /** The connection's, before any rewriting. */
   "ct-saddr": { 4: "ct original ip saddr", 6: "ct original ip6 saddr" },
   "ct-daddr": { 4: "ct original ip daddr", 6: "ct original ip6 daddr" },
-  l4proto: "meta l4proto",
-  sport: "th sport",
-  dport: "th dport",
-  mark: "meta mark",
-  priority: "meta priority",
-} as const satisfies Readonly<Record<string, keyof typeof FIELDS | Readonly<Record<4 | 6, keyof typeof FIELDS>>>>;
+} as const satisfies Readonly<Record<string, Readonly<Record<4 | 6, keyof typeof FIELDS>>>>;
 
 export type FieldName = keyof typeof FIELDS;
 export type TypeOf<F extends FieldName> = (typeof FIELDS)[F]["type"];
