@@ -31,7 +31,7 @@ export async function timed(work) {
 export function wantsMore(times, rounds) {
   if (times.length < rounds) return true;
   const best = (which) => Math.min(...times.map((pair) => pair[which]));
-  return times.length < 4 * rounds && best(0) > 1.8 * best(1);
+  return times.length < 10 * rounds && best(0) > 1.8 * best(1);
 }
 
 /** Reads a file of /proc repeatedly into the same memory, because memory is measured here, too; "" if there is no file. */
