@@ -52,7 +52,7 @@ function keyOf(expr: Expr, shift: number, bits: number): string {
   return [type, op, hdrType, ...(flags === 1 ? [] : [offset, len, shift, bits])].join(" ");
 }
 
-/** Returns the field of a header at this place, in bits, with at most so many bits. */
+/** Returns the field that starts at this bit of a header and is no longer than `most` bits. */
 export function fieldAt(protocol: string, offset: number, most: number, icmpType?: number): KnownField | undefined {
   return headers[protocol]?.find(
     (field) =>

@@ -22,7 +22,7 @@ export function date(at: number): string {
   return new Date(at).toLocaleString(ISO_ORDER);
 }
 
-/** The text in at most so many characters: its end is as telling as its beginning. */
+/** Shortens the text to this many characters. The end stays, because it tells as much as the beginning. */
 export function shortened(text: string, most: number): string {
   const half = (most - 1) / 2;
   return text.length <= most ? text : `${text.slice(0, Math.ceil(half))}…${text.slice(-Math.floor(half))}`;
