@@ -4,7 +4,6 @@ import { once } from "node:events";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { patience } from "../lab/patience.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "../packets/support/cluster.ts";
 import { clusterAddress, type Manifest, serviceObjects, type ServiceSpec } from "../packets/support/objects.ts";
@@ -14,6 +13,8 @@ import { Browser } from "./browser.ts";
 const PICTURES = path.resolve(import.meta.dirname, "../../build/page");
 const PAGE = "http://127.0.0.1:10249/status";
 const MANY = 10_000;
+/** Most times longer to the first rows of many services than to those of few. */
+const MOST = 5;
 
 const NAMES = [
   "checkout",
@@ -329,7 +330,23 @@ test("header and cells have the same left edges, also with a scrollbar", async (
   expect(await edges("#rows tr[data-row]:nth-child(2) > *")).toEqual(await edges("thead th"));
 });
 
-test(`${MANY} services: rows are there 0.5 s after the load, and the page holds one screenful of them`, async () => {
+/** The shortest time from a navigation to the first row, in ms, of a few. */
+async function firstRowsMs(): Promise<number> {
+  const times: number[] = [];
+  for (let load = 0; load < 5; load++) {
+    let ms = 0;
+    await browser.evaluate("delete window.firstAt; location.reload()");
+    await expect
+      .poll(async () => (ms = (await browser.evaluate<number | null>("window.firstAt ?? null")) ?? 0))
+      .toBeGreaterThan(0);
+    times.push(ms);
+  }
+  return Math.min(...times);
+}
+
+test(`${MANY} services: rows are there almost as soon as few, and the page holds one screenful of them`, async () => {
+  await browser.recordFirst("#rows tr[data-row]");
+  const fewMs = await firstRowsMs();
   const address = (n: number): string => `10.97.${n >> 8}.${n & 255}`;
   const many = Array.from({ length: MANY }, (_, n) => ({
     apiVersion: "v1",
@@ -345,13 +362,12 @@ test(`${MANY} services: rows are there 0.5 s after the load, and the page holds 
   await browser.evaluate("document.querySelector('#scroller').scrollTop = 1e9");
   await expect.poll(async () => (await names()).at(-1)).toBe(`many/many-${MANY - 1}`);
   expect((await names()).length).toBeLessThan(60);
-  await browser.recordFirst("#rows tr[data-row]");
-  await browser.evaluate("location.reload()");
+  const manyMs = await firstRowsMs();
+  console.log(
+    `first rows: ${Math.round(fewMs)} ms after the navigation, with ${MANY} services ${Math.round(manyMs)} ms`,
+  );
+  expect(manyMs / fewMs).toBeLessThan(MOST);
   await shows("#shown").toMatch(/^10\d{3} service ports$/);
-  await expect.poll(() => browser.evaluate("typeof window.firstAt")).toBe("number");
-  const ms = await browser.evaluate<number>("window.firstAt");
-  console.log(`first rows of ${MANY} services: ${Math.round(ms)} ms after the navigation`);
-  expect(ms).toBeLessThan(patience(500));
   await inspect("many");
   expect(browser.errors).toEqual([]);
 });
