@@ -2,12 +2,13 @@
  * `npm pack` runs this before and after, because the package contains only the library, and the addons have packages of
  * their own, one per platform.
  *
- * - `node deploy/package/prepare.mjs` builds dist/ and prebuilds/, and writes the published package.json. With
+ * - `node deploy/package/prepare.mjs` builds dist/ and prebuilds/, and writes the published package.json and README.md. With
  *   NFT_PROXIER_PLATFORMS="linux-x64-glibc …", it only builds these platforms.
  * - `node deploy/package/prepare.mjs --after` packs the platforms, and the library with all of them in one file. Then it
- *   restores the checkout's own package.json.
+ *   restores the checkout's own files.
  *
- * The checkout's package.json is for the program. The library's users do not need its client-node and pinned Node.
+ * The checkout's package.json and README.md are for the program. The library's users do not need its client-node and pinned
+ * Node, and read the library's front page.
  * dist/.npmignore excludes everything that the entry points do not import.
  */
 import { spawnSync } from "node:child_process";
@@ -17,7 +18,7 @@ import { fileURLToPath } from "node:url";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..", "..");
 const manifestFile = path.join(root, "package.json");
-const saved = path.join(root, "build", "package.json.checkout");
+const saved = (name) => path.join(root, "build", `${name}.checkout`);
 const prebuilds = path.join(root, "prebuilds");
 
 function run(command, ...args) {
@@ -25,9 +26,24 @@ function run(command, ...args) {
   if (status !== 0) throw new Error(`${command} ${args.join(" ")} failed${error ? `: ${error.message}` : ""}`);
 }
 
-/** Restores the checkout's package.json, also after an interrupted run. */
+/** Files that are not the checkout's own in the package. */
+const REPLACED = ["package.json", "README.md"];
+
+function save() {
+  fs.mkdirSync(path.join(root, "build"), { recursive: true });
+  for (const name of REPLACED) fs.copyFileSync(path.join(root, name), saved(name));
+}
+
+/** Restores the checkout's files, also after an interrupted run. */
 function restore() {
-  if (fs.existsSync(saved)) fs.renameSync(saved, manifestFile);
+  for (const name of REPLACED) if (fs.existsSync(saved(name))) fs.renameSync(saved(name), path.join(root, name));
+}
+
+/** The library's front page, with its links as they lead from the root. The package contains the documents, not the sources. */
+function writeFrontPage() {
+  const text = fs.readFileSync(path.join(root, "src/nft/README.md"), "utf8");
+  const links = text.replaceAll("](../../", "](").replace(/^- \[sync\/README\.md\].*\n/m, "");
+  fs.writeFileSync(path.join(root, "README.md"), links);
 }
 
 /** Returns the imports of a module: relative paths unchanged, packages by name. */
@@ -142,7 +158,7 @@ if (process.argv.includes("--after")) {
   const { programCommit } = await import("../../dist/cli/version.js");
   const published = publishedManifest(manifest, packages, await programCommit());
   preparePlatforms(published);
-  fs.mkdirSync(path.dirname(saved), { recursive: true });
-  fs.copyFileSync(manifestFile, saved);
+  save();
   writeManifest(manifestFile, published);
+  writeFrontPage();
 }

@@ -1,4 +1,4 @@
-/** The programs in docs/library.md, in a project that has the package, on the real kernel. */
+/** The programs in src/nft/README.md and docs/library.md, in a project that has the package, on the real kernel. */
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";

@@ -86,6 +86,14 @@ describe("the tarball", () => {
     );
   });
 
+  test("begins with the library's front page, whose links lead to files of the package", () => {
+    const page = readFileSync(path.join(installed, "README.md"), "utf8");
+    expect(page).toMatch(/^# nf_tables and connection tracking for Node programs$/m);
+    const links = [...page.matchAll(/\]\((?!https?:)([^)#\s]+)/g)].map(([, link]) => link);
+    expect(links.length).toBeGreaterThan(5);
+    expect(links.filter((link) => !existsSync(path.join(installed, link)))).toEqual([]);
+  });
+
   test("has the addons in packages of their own, and one file with all of them", () => {
     const { version, optionalDependencies } = readManifest(installed);
     const names = ["", ...PLATFORMS.map((platform) => `-${platform}`)].map(
@@ -239,7 +247,7 @@ export const entries: number = await (await openConntrack()).count();
     expect(spawnSync(tsc, [...options, "typed.ts"], { cwd: project, encoding: "utf8" }).stdout).toBe("");
   });
 
-  test.each(documented())("the program of docs/library.md runs: $section", ({ program, output }) => {
+  test.each(documented())("the documented program runs: $section", ({ program, output }) => {
     expect(runInside(program, "program.mts")).toEqual({ code: 0, output });
   });
 
