@@ -39,6 +39,7 @@ export type {
   PortRange,
   PortSource,
   TablePlan,
+  WatchHandlers,
   WatchOptions,
 } from "./engine-exports.js";
 export { DataMap, NetworkSet, ObjectMap, PlainSet, RangeSet, VerdictMap, type ElementsOf } from "./handles/elements.js";
@@ -53,14 +54,8 @@ export {
   type Protocol,
   type ProtocolName,
 } from "./handles/field-codec.js";
-export {
-  Table,
-  TableWatch,
-  type ApplyOptions,
-  type Insertion,
-  type TableOptions,
-  type WatchHandlers,
-} from "./table.js";
+export { Table, type ApplyOptions, type Insertion, type TableOptions } from "./table.js";
+export { TableWatch } from "./engine-exports.js";
 export type { Features } from "./sync/features.js";
 export type { ApplyResult } from "./sync/inserted-rules.js";
 export type { BaseChain, ChainSpec, HookName, PriorityName, Rule, Statement } from "./statements/rules.js";

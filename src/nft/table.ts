@@ -1,14 +1,9 @@
-/** The library's `Table` and `TableWatch`: wrappers of the engine's own, with readable values. */
+/** The library's `Table`: a wrapper of the engine's own, with readable values. */
 import { isDeepStrictEqual } from "node:util";
 import type { ChangeBatch, Kernel, ObjectDump, TableRef, Verdict } from "./kernel/kernel.js";
 import type { ObjectName, ObjectSpec } from "./language/rule.js";
 import type { ApplyOptions as EngineApplyOptions, TableOptions as EngineOptions } from "./sync/apply-result.js";
-import {
-  type ForeignChange,
-  TableWatch as EngineWatch,
-  type WatchedTable,
-  type WatchOptions,
-} from "./sync/table-watch.js";
+import type { WatchedTable } from "./sync/table-watch.js";
 import type { ListedElements } from "./elements/tracked-elements.js";
 import { objectKey } from "./language/object-kinds.js";
 import { Table as Engine } from "./sync/engine-table.js";
@@ -27,8 +22,6 @@ import {
   checkSet,
   insertion,
   tableOptions,
-  watchHandlers,
-  watchOptions,
 } from "./statements/checks.js";
 import { type Features, probeFeatures } from "./sync/features.js";
 import {
@@ -60,8 +53,6 @@ export interface Insertion extends Omit<FullInsertion, "rules"> {
   readonly rules: readonly Rule[];
 }
 
-const watchedTables = new WeakMap<Table, WatchedTable>();
-
 /**
  * An nf_tables table that this program owns. Declare the desired chains, sets and elements, in any order, then call `apply()`.
  * The first apply reads the kernel's table, removes everything undesired, and leaves equal objects untouched (counters and the
@@ -70,7 +61,7 @@ const watchedTables = new WeakMap<Table, WatchedTable>();
  *
  * While `apply()` or `load()` runs, all methods that change the desired state, also of set handles, throw TableError "busy".
  */
-export class Table {
+export class Table implements WatchedTable {
   readonly #kernel: Kernel;
   readonly #engine: Engine;
   /** Undefined without `ownerMark`. */
@@ -97,13 +88,6 @@ export class Table {
     this.#kernel = kernel;
     this.#engine = new Engine(kernel, engineOptions);
     if (ownerMark !== undefined) this.#inserted = new InsertedRules(kernel, { own: this.ref, ownerMark });
-    watchedTables.set(
-      this,
-      watched(this.#engine, this.#inserted, (listening) => {
-        this.#isWatched = listening;
-        this.#lastSeen = undefined;
-      }),
-    );
   }
 
   /** The table's family and name. */
@@ -253,6 +237,28 @@ export class Table {
     });
   }
 
+  get noticesAllTables(): boolean {
+    return this.#inserted !== undefined;
+  }
+
+  /** TableWatch passes a transaction. Returns the changes by other processes, in words. */
+  notice(batch: ChangeBatch): readonly string[] {
+    return [...this.#engine.notice(batch), ...(this.#inserted?.notice(batch) ?? [])];
+  }
+
+  /** TableWatch tells whether it passes every transaction from now on. */
+  listening(listening: boolean): void {
+    this.#isWatched = listening;
+    this.#lastSeen = undefined;
+    this.#engine.listening(listening);
+  }
+
+  /** TableWatch tells that it missed transactions. Returns false if this was known. */
+  eventsLost(reason: string): boolean {
+    this.#inserted?.invalidate();
+    return this.#engine.eventsLost(reason);
+  }
+
   /** Makes the next apply read everything first. Its result contains `reason`. */
   invalidate(reason: string): void {
     this.#engine.invalidate(reason);
@@ -342,67 +348,6 @@ export class Table {
   }
 }
 
-/** The table for the engine's watch, with our rules in others' chains. */
-function watched(
-  engine: Engine,
-  inserted: InsertedRules | undefined,
-  onListening: (listening: boolean) => void,
-): WatchedTable {
-  return {
-    ref: engine.ref,
-    noticesAllTables: inserted !== undefined,
-    notice: (batch: ChangeBatch) => [...engine.notice(batch), ...(inserted?.notice(batch) ?? [])],
-    listening: (listening) => {
-      onListening(listening);
-      return engine.listening(listening);
-    },
-    eventsLost: (reason) => {
-      inserted?.invalidate();
-      return engine.eventsLost(reason);
-    },
-  };
-}
-
 function typesOf({ key, data, interval = false, dynamic = false }: SetSpec): readonly unknown[] {
   return [key, data, interval, dynamic];
-}
-
-export interface WatchHandlers {
-  /** Another process changed the table. Its next apply repairs it. */
-  changed(table: Table, change: ForeignChange): void;
-  /** Events were lost. The next apply of every table reads the kernel's state first. */
-  lost(reason: string): void;
-  /** Listening failed. It is retried in `againMs`. */
-  failed(error: unknown, againMs: number): void;
-}
-
-/** Listens for changes by other processes to our tables. */
-export class TableWatch {
-  readonly #watch: EngineWatch;
-
-  constructor(kernel: Kernel, tables: readonly Table[], handlers: WatchHandlers, options: WatchOptions = {}) {
-    check(watchHandlers, "handlers", handlers);
-    check(watchOptions, "options", options);
-    const outer = new Map(tables.map((table) => [watchedTables.get(table)!, table]));
-    this.#watch = new EngineWatch(
-      kernel,
-      [...outer.keys()],
-      {
-        changed: (one, change) => handlers.changed(outer.get(one)!, change),
-        lost: (reason) => handlers.lost(reason),
-        failed: (error, againMs) => handlers.failed(error, againMs),
-      },
-      options,
-    );
-  }
-
-  /** Call this before the tables are read. When it resolves, the watch listens, or retries by itself. Never rejects. */
-  open(): Promise<void> {
-    return this.#watch.open();
-  }
-
-  /** Stops permanently. */
-  close(): Promise<void> {
-    return this.#watch.close();
-  }
 }

@@ -1,6 +1,7 @@
 /** Listens to other processes' changes of our tables. */
 import { Backoff } from "../../base/backoff.js";
 import type { ChangeBatch, Kernel, Monitor, TableRef } from "../kernel/kernel.js";
+import { check, watchHandlers, watchOptions } from "../statements/checks.js";
 
 /** A change of one table by another process in one transaction. */
 export interface ForeignChange {
@@ -45,6 +46,7 @@ export interface WatchOptions {
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 60_000;
 
+/** Listens for changes by other processes to our tables. Throws FieldError. */
 export class TableWatch<Watched extends WatchedTable = WatchedTable> {
   readonly #kernel: Kernel;
   readonly #tables: readonly Watched[];
@@ -64,6 +66,8 @@ export class TableWatch<Watched extends WatchedTable = WatchedTable> {
     handlers: WatchHandlers<Watched>,
     options: WatchOptions = {},
   ) {
+    check(watchHandlers, "handlers", handlers);
+    check(watchOptions, "options", options);
     this.#kernel = kernel;
     this.#tables = tables;
     this.#handlers = handlers;

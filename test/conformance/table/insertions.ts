@@ -1,7 +1,8 @@
 /** Our rules in chains of other processes' tables, as the library writes them. */
 import { beforeEach, expect, it } from "vitest";
 import { InsertedRules } from "../../../src/nft/sync/inserted-rules.js";
-import { Table, TableWatch } from "../../../src/nft/table.js";
+import { Table } from "../../../src/nft/table.js";
+import { TableWatch } from "../../../src/nft/sync/table-watch.js";
 import type { Rule } from "../../../src/nft/statements/rules.js";
 import type { Op } from "../../../src/nft/kernel/kernel.js";
 import { commentOf } from "../../../src/nft/bytes/names-and-comments.js";
