@@ -1,7 +1,8 @@
 import { hostname, networkInterfaces } from "node:os";
 import type { OpenInotify } from "../base/directory-watch.js";
 import { reasonOf } from "../base/unknown.js";
-import { ConfigError, type ProxyConfig } from "../config/proxy-config.js";
+import { ConfigError } from "../config/config-error.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
 import { defaultConfig, loadConfig } from "../config/load.js";
 import { familyOf, parseAddress } from "../base/ip.js";
 import type { LocalAddress } from "../node/node-facts.js";

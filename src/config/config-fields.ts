@@ -4,7 +4,7 @@
  * the first problem.) Fields that a section does not have are collected apart, because they cause only a warning.
  */
 import { isFields } from "../base/unknown.js";
-import type { ConfigProblem } from "./proxy-config.js";
+import type { ConfigProblem } from "./config-error.js";
 
 /** The reason why a value cannot be used: "must be a string". */
 export class Invalid {

@@ -1,14 +1,14 @@
 /** Loads the configuration from a file, from flags, or from defaults alone: parsed, checked, completed, frozen. */
 import { readFile } from "node:fs/promises";
-import { parseCIDR } from "../base/ip.js";
 import { isFields, reasonOf } from "../base/unknown.js";
-import { type Effective, type Off, SECTIONS, SYNC_PERIOD_MS, withDefaults, writtenFor } from "./defaults.js";
-import { type ConfigDocument, formatEndpoint, toDocument } from "./document.js";
+import { type Off, SECTIONS, SYNC_PERIOD_MS, withDefaults, writtenFor } from "./defaults.js";
+import { type ConfigDocument, toDocument } from "./document.js";
 import { type Findings, Invalid } from "./config-fields.js";
-import { ALLOW_SERVICE_EXTERNAL_IPS, type FieldNames, LOCALHOST_NODE_PORTS, notesOf, warningsOf } from "./notes.js";
+import { type FieldNames, notesOf, warningsOf } from "./notes.js";
 import { parseText } from "./parse.js";
 import { API_VERSION, type ConfigInput, configSchema, KIND } from "./schema.js";
-import { ConfigError, type ConfigProblem, type ProxyConfig } from "./proxy-config.js";
+import { ConfigError, type ConfigProblem } from "./config-error.js";
+import { type ProxyConfig, toConfig } from "./proxy-config.js";
 import { unknownFields } from "./unknown-fields.js";
 import { parseClusterCIDR } from "./values.js";
 
@@ -136,51 +136,4 @@ function periodProblems(input: ConfigInput): ConfigProblem[] {
   const negative = [minimum, period].filter(({ ms }) => ms < 0);
   if (negative.length > 0) return negative.map(({ path }) => ({ path, message: "must not be negative" }));
   return minimum.ms <= period.ms ? [] : [{ path: minimum.path, message: `must not be longer than ${period.path}` }];
-}
-
-function toConfig(effective: Effective, master: string): ProxyConfig {
-  const { featureGates, logging, nftables, conntrack, healthz, metrics } = effective;
-  const { kubeconfig, qps, burst } = effective.clientConnection;
-  const pods = parseClusterCIDR(effective.clusterCIDR);
-  return frozen({
-    allowExternalIPs: featureGates[ALLOW_SERVICE_EXTERNAL_IPS] ?? true,
-    clientConnection: { kubeconfig, qps, burst },
-    master,
-    logging: { format: logging.format, verbosity: logging.verbosity },
-    hostnameOverride: effective.hostnameOverride,
-    bindAddress: effective.bindAddress,
-    healthzBindAddress: formatEndpoint(healthz),
-    metricsBindAddress: formatEndpoint(metrics),
-    bindAddressHardFail: effective.bindAddressHardFail,
-    enableProfiling: effective.enableProfiling,
-    clusterCIDRs: pods instanceof Invalid ? [] : pods,
-    detectLocalMode: effective.detectLocalMode,
-    detectLocal: effective.detectLocal,
-    nodePortAddresses: effective.nodePortAddresses,
-    localhostNodePorts: featureGates[LOCALHOST_NODE_PORTS] ?? true,
-    nftables: {
-      masqueradeAll: nftables.masqueradeAll,
-      masqueradeBit: nftables.masqueradeBit,
-      minSyncPeriodMs: nftables.minSyncPeriod,
-      syncPeriodMs: nftables.syncPeriod,
-    },
-    ipvs: { excludeCIDRs: (effective.ipvs.excludeCIDRs ?? []).flatMap((text) => parseCIDR(text)?.text ?? []) },
-    oomScoreAdj: effective.oomScoreAdj,
-    conntrack: {
-      maxPerCore: conntrack.maxPerCore,
-      min: conntrack.min,
-      tcpEstablishedTimeoutMs: conntrack.tcpEstablishedTimeout,
-      tcpCloseWaitTimeoutMs: conntrack.tcpCloseWaitTimeout,
-      tcpBeLiberal: conntrack.tcpBeLiberal,
-      udpTimeoutMs: conntrack.udpTimeout,
-      udpStreamTimeoutMs: conntrack.udpStreamTimeout,
-    },
-  });
-}
-
-/** Freezes the value recursively. */
-function frozen<T>(value: T): T {
-  if (typeof value !== "object" || value === null) return value;
-  Object.values(value).forEach(frozen);
-  return Object.freeze(value);
 }

@@ -1,7 +1,5 @@
 /** Keywords allowed in `nodePortAddresses` besides CIDRs, as in kube-proxy 1.37. */
 
-import type { ProxyConfig } from "./proxy-config.js";
-
 /** CIDRs of each keyword. `primary` is a keyword too, but its addresses come from the Node object. */
 const CIDRS_OF: ReadonlyMap<string, readonly string[]> = new Map([
   ["all", ["0.0.0.0/0", "::/0"]],
@@ -23,7 +21,12 @@ export function asksForLocalhost(list: readonly string[]): boolean {
   return expandNodePortAddresses(list).some(isLoopbackCIDR);
 }
 
+interface LocalhostSettings {
+  readonly nodePortAddresses: readonly string[];
+  readonly localhostNodePorts: boolean;
+}
+
 /** Whether node ports answer on loopback addresses of some family. */
-export function servesLocalhost({ nodePortAddresses, localhostNodePorts }: ProxyConfig): boolean {
+export function servesLocalhost({ nodePortAddresses, localhostNodePorts }: LocalhostSettings): boolean {
   return localhostNodePorts && asksForLocalhost(nodePortAddresses);
 }

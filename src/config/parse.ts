@@ -2,7 +2,7 @@
 import { isScalar, LineCounter, parseAllDocuments } from "yaml";
 import { GO_INTEGERS, OLD_BOOLEANS } from "../base/yaml-scalars.js";
 import { KIND } from "./schema.js";
-import { ConfigError, type ConfigProblem } from "./proxy-config.js";
+import { ConfigError, type ConfigProblem } from "./config-error.js";
 
 /**
  * Fields without a value are ignored: they get their defaults, like missing fields.

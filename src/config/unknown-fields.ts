@@ -1,7 +1,7 @@
 /** Describes fields that KubeProxyConfiguration does not have, each with the field that was probably meant. */
 import { closest } from "../base/closest.js";
 import type { Field, UnknownField } from "./config-fields.js";
-import type { ConfigProblem } from "./proxy-config.js";
+import type { ConfigProblem } from "./config-error.js";
 import { configSchema, KIND } from "./schema.js";
 
 /** Sections of other modes. A field that the nftables section also has was meant for that section. */

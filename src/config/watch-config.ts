@@ -5,7 +5,7 @@ import { resolve } from "node:path";
 import { reasonOf } from "../base/unknown.js";
 import type { ConfigDocument } from "./document.js";
 import type { LoadedConfig } from "./load.js";
-import { ConfigError } from "./proxy-config.js";
+import { ConfigError } from "./config-error.js";
 
 /** Interval between checks of the file's state, through links, ms. */
 const CHECK_MS = 1000;

@@ -29,7 +29,7 @@ export class Observation {
   readonly #tables: TableMetrics;
 
   constructor({ config, families, nodeName, version, clock }: ObservationOptions) {
-    this.health = new ProxyHealth({ families, timeoutMs: 2 * config.nftables.syncPeriodMs, nodeName, clock });
+    this.health = new ProxyHealth({ families, timeoutMs: 2 * config.nftables.syncPeriod, nodeName, clock });
     this.metrics = new Metrics({ families, version, pendingMs: (family) => this.health.pendingMs(family) });
     this.#tables = new TableMetrics(this.metrics.registry, families);
   }

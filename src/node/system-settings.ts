@@ -41,8 +41,7 @@ export async function applySystemSettings(
 }
 
 /** Tells the kernel how willingly it may kill this process when memory runs out, from -1000 (never) to 1000. */
-async function applyOomScore(score: number | undefined, files: KernelFiles): Promise<void> {
-  if (score === undefined) return;
+async function applyOomScore(score: number, files: KernelFiles): Promise<void> {
   await setNumber(files, {
     file: "proc/self/oom_score_adj",
     desired: score,
@@ -70,10 +69,10 @@ export function conntrackMax({ maxPerCore, min }: ConntrackConfig, cpuCount: num
 /** Name and value of each sysctl that is not 0, except the maximum. Whole seconds, as in kube-proxy, but at least 1. */
 function sysctls(config: ConntrackConfig): [name: string, value: number][] {
   const timeouts: [string, number][] = [
-    ["nf_conntrack_tcp_timeout_established", config.tcpEstablishedTimeoutMs],
-    ["nf_conntrack_tcp_timeout_close_wait", config.tcpCloseWaitTimeoutMs],
-    ["nf_conntrack_udp_timeout", config.udpTimeoutMs],
-    ["nf_conntrack_udp_timeout_stream", config.udpStreamTimeoutMs],
+    ["nf_conntrack_tcp_timeout_established", config.tcpEstablishedTimeout],
+    ["nf_conntrack_tcp_timeout_close_wait", config.tcpCloseWaitTimeout],
+    ["nf_conntrack_udp_timeout", config.udpTimeout],
+    ["nf_conntrack_udp_timeout_stream", config.udpStreamTimeout],
   ];
   return [
     ...timeouts

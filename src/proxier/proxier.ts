@@ -125,7 +125,7 @@ export class Proxier implements ObjectSink {
       },
       trackRemovals: options.trackRemovals ?? false,
     });
-    const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
+    const { minSyncPeriod, syncPeriod } = options.config.nftables;
     const { log, clock } = options;
     const context: ProxierContext = { log, clock, observers: this.#observers };
     this.#reports = new SyncReports(context);
@@ -137,7 +137,7 @@ export class Proxier implements ObjectSink {
           ...context,
           ownTable: options.ownTable === true,
           contention: this.#contention,
-          syncPeriodMs,
+          syncPeriodMs: syncPeriod,
           request: () => this.#requestIn(0),
         }),
     );
@@ -162,8 +162,8 @@ export class Proxier implements ObjectSink {
       serviceCounters: options.serviceCounters ?? "off",
     });
     this.#runner = new BoundedFrequencyRunner(() => this.#writeStep(), {
-      gapMs: Math.max(minSyncPeriodMs, BATCH_MS),
-      maxRetryMs: syncPeriodMs,
+      gapMs: Math.max(minSyncPeriod, BATCH_MS),
+      maxRetryMs: syncPeriod,
       now: () => options.clock.now(),
     });
     if (options.watch === true) this.#watcher = this.#newWatcher();

@@ -1,7 +1,8 @@
 import { release } from "node:os";
 import { reasonOf } from "../../base/unknown.js";
 import { createLogger } from "../../base/logger.js";
-import { ConfigError, type ProxyConfig } from "../../config/proxy-config.js";
+import { ConfigError } from "../../config/config-error.js";
+import type { ProxyConfig } from "../../config/proxy-config.js";
 import { KernelError } from "../../nft/kernel/errors.js";
 import type { NftKernel } from "../../nft/kernel/nft-kernel.js";
 import { type KernelFamilies, kernelFamilies } from "../../node/kernel-families.js";

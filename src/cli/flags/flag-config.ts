@@ -3,7 +3,7 @@
  * cmd/kube-proxy/app/options.go, Complete).
  */
 import { configFromFlags, loadConfig, type LoadedConfig, type Overrides } from "../../config/load.js";
-import { ConfigError, type ConfigProblem } from "../../config/proxy-config.js";
+import { ConfigError, type ConfigProblem } from "../../config/config-error.js";
 import { parseDuration } from "../../config/duration.js";
 import { parseAddress, withPort } from "../../base/ip.js";
 import { UserError } from "../stdio.js";

@@ -1,5 +1,6 @@
 /** Checks the changes that the configuration would cause on this node, and settings that do not fit the node. Pure. */
-import { type ConfigProblem, type ProxyConfig } from "../../config/proxy-config.js";
+import type { ConfigProblem } from "../../config/config-error.js";
+import type { ProxyConfig } from "../../config/proxy-config.js";
 import { expandNodePortAddresses, servesLocalhost } from "../../config/node-port-addresses.js";
 import { type LoadedConfig } from "../../config/load.js";
 import { isLoopback, type LocalAddress, type NodeFacts, type NodePortPlaces } from "../../node/node-facts.js";

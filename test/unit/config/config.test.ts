@@ -19,7 +19,7 @@ test("the defaults are used", () => {
     detectLocalMode: "ClusterCIDR",
     detectLocal: { bridgeInterface: "", interfaceNamePrefix: "" },
     nodePortAddresses: ["primary"],
-    nftables: { masqueradeAll: false, masqueradeBit: 14, minSyncPeriodMs: 0, syncPeriodMs: 30_000 },
+    nftables: { masqueradeAll: false, masqueradeBit: 14, minSyncPeriod: 0, syncPeriod: 30_000 },
     allowExternalIPs: true,
   });
   expect(parse("").config).toEqual(defaultConfig());
@@ -66,10 +66,10 @@ describe("KubeProxyConfiguration: fields that are used", () => {
     ["nodePortAddresses: null", { nodePortAddresses: ["primary"] }],
     [
       "nftables: {masqueradeAll: true, masqueradeBit: 0, minSyncPeriod: 500ms, syncPeriod: 1m30s}",
-      { nftables: { masqueradeAll: true, masqueradeBit: 0, minSyncPeriodMs: 500, syncPeriodMs: 90_000 } },
+      { nftables: { masqueradeAll: true, masqueradeBit: 0, minSyncPeriod: 500, syncPeriod: 90_000 } },
     ],
     ["nftables: {masqueradeBit: 31}", { nftables: { ...defaultConfig().nftables, masqueradeBit: 31 } }],
-    ["nftables: {syncPeriod: 0s}", { nftables: { ...defaultConfig().nftables, syncPeriodMs: 30_000 } }],
+    ["nftables: {syncPeriod: 0s}", { nftables: { ...defaultConfig().nftables, syncPeriod: 30_000 } }],
     ["nftables: {masqueradeBit: null, syncPeriod:}", { nftables: defaultConfig().nftables }],
     ["nftables:", { nftables: defaultConfig().nftables }],
     ["featureGates: {AllowServiceExternalIPs: false}", { allowExternalIPs: false }],

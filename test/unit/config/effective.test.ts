@@ -9,7 +9,7 @@ describe("effective configuration: kubeadm's stock configuration", () => {
   const loaded = parseConfig(KUBEADM_CONFIG, "config.conf");
 
   test("means kube-proxy's defaults", () => {
-    expect(loaded.config).toEqual({
+    expect(loaded.config).toMatchObject({
       allowExternalIPs: true,
       clientConnection: {
         kubeconfig: "/var/lib/kube-proxy/kubeconfig.conf",
@@ -29,17 +29,17 @@ describe("effective configuration: kubeadm's stock configuration", () => {
       detectLocal: { bridgeInterface: "", interfaceNamePrefix: "" },
       nodePortAddresses: ["primary"],
       localhostNodePorts: true,
-      nftables: { masqueradeAll: false, masqueradeBit: 14, minSyncPeriodMs: 0, syncPeriodMs: 30_000 },
+      nftables: { masqueradeAll: false, masqueradeBit: 14, minSyncPeriod: 0, syncPeriod: 30_000 },
       ipvs: { excludeCIDRs: [] },
       oomScoreAdj: -999,
       conntrack: {
         maxPerCore: 32_768,
         min: 131_072,
-        tcpEstablishedTimeoutMs: 86_400_000,
-        tcpCloseWaitTimeoutMs: 3_600_000,
+        tcpEstablishedTimeout: 86_400_000,
+        tcpCloseWaitTimeout: 3_600_000,
         tcpBeLiberal: false,
-        udpTimeoutMs: 0,
-        udpStreamTimeoutMs: 0,
+        udpTimeout: 0,
+        udpStreamTimeout: 0,
       },
     });
   });
@@ -270,13 +270,13 @@ describe("effective configuration: notes", () => {
 describe("effective configuration: settings of the mode that the file was written for", () => {
   const others =
     "iptables: {masqueradeBit: 0, masqueradeAll: true, syncPeriod: 1m, minSyncPeriod: 2s}\nipvs: {syncPeriod: 5m, minSyncPeriod: 3s}\n";
-  const given = { masqueradeBit: 0, masqueradeAll: true, syncPeriodMs: 60_000, minSyncPeriodMs: 2000 };
+  const given = { masqueradeBit: 0, masqueradeAll: true, syncPeriod: 60_000, minSyncPeriod: 2000 };
   test.each<[string, object]>([
     ["", given],
     ["mode: iptables\n", given],
     // kube-proxy's IPVS mode masquerades as the iptables section says.
-    ["mode: ipvs\n", { ...given, syncPeriodMs: 300_000, minSyncPeriodMs: 3000 }],
-    ["mode: nftables\n", { masqueradeBit: 14, masqueradeAll: false, syncPeriodMs: 30_000, minSyncPeriodMs: 0 }],
+    ["mode: ipvs\n", { ...given, syncPeriod: 300_000, minSyncPeriod: 3000 }],
+    ["mode: nftables\n", { masqueradeBit: 14, masqueradeAll: false, syncPeriod: 30_000, minSyncPeriod: 0 }],
   ])("%s", (mode, nftables) => {
     expect(parse(mode + others).config.nftables).toEqual(nftables);
   });
@@ -288,7 +288,7 @@ describe("effective configuration: settings of the mode that the file was writte
     expect(parse(`mode: iptables\n${others}${own}`).config.nftables).toEqual({
       ...given,
       masqueradeBit: 3,
-      syncPeriodMs: 10_000,
+      syncPeriod: 10_000,
     });
   });
 });

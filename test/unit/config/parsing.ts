@@ -1,6 +1,6 @@
 import { expect } from "vitest";
 import { parseConfig } from "../../../src/config/load.js";
-import { ConfigError } from "../../../src/config/proxy-config.js";
+import { ConfigError } from "../../../src/config/config-error.js";
 
 /** The first lines of every configuration. */
 export const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";

@@ -39,7 +39,7 @@ function start(path: string): void {
     text: BEFORE,
     document: parseConfig(BEFORE, path).document,
     parse: (text) => parseConfig(text, path),
-    onChange: ({ config }) => changes.push(config.oomScoreAdj ?? NaN),
+    onChange: ({ config }) => changes.push(config.oomScoreAdj),
     onInvalid: (error) => invalid.push(error.message),
     onNote: (note) => notes.push(note),
   });

@@ -5,6 +5,7 @@ import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, connect as dial, createServer as listenTcp, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { defaultConfig } from "../../../../src/config/load.js";
 import { connectToApiServer, type ConnectOptions } from "../../../../src/objects/kubernetes/connect-to-api-server.js";
 import type { ApiConnection, RequestReport } from "../../../../src/objects/kubernetes/api-connection.js";
 import { ConnectionSettingsError, StatusError, TransportError } from "../../../../src/objects/kubernetes/errors.js";
@@ -37,7 +38,7 @@ async function connect(
   options: Partial<ConnectOptions> = {},
 ): Promise<ApiConnection> {
   const { kubeconfig = "", master = "", qps = 0, burst = 0 } = settings;
-  const clientConnection = { kubeconfig, qps, burst };
+  const clientConnection = { ...defaultConfig().clientConnection, kubeconfig, qps, burst };
   const connection = await connectToApiServer({ config: { clientConnection, master }, environment: {}, ...options });
   connections.push(connection);
   return connection;

@@ -2,6 +2,7 @@
 import { readdir, readFile, readlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import { defaultConfig } from "../../../../src/config/load.js";
 import { connectToApiServer } from "../../../../src/objects/kubernetes/connect-to-api-server.js";
 import type { ApiConnection } from "../../../../src/objects/kubernetes/api-connection.js";
 import { ApiServer } from "../../../lab/api-server/api-server.ts";
@@ -48,7 +49,7 @@ async function connect({ exec, cluster = {}, timeLimitMs }: Settings): Promise<A
   Object.assign(config.clusters[0].cluster, cluster);
   const kubeconfig = join(directory, "kubeconfig");
   await writeFile(kubeconfig, JSON.stringify(config));
-  const clientConnection = { kubeconfig, qps: -1, burst: 0 };
+  const clientConnection = { ...defaultConfig().clientConnection, kubeconfig, qps: -1, burst: 0 };
   const connection = await connectToApiServer({
     config: { clientConnection, master: "" },
     environment: {},
