@@ -1,10 +1,10 @@
 /** Selects the interfaces of a flowtable: names, or prefixes of names with a trailing `*`. Pure. */
 
 /**
- * At most IFNAMSIZ - 1 bytes that dev_valid_name accepts. A comma separates names here, and `*` ends a prefix, so names contain
- * neither.
+ * A name that dev_valid_name accepts, or a shorter prefix and `*`. A comma separates names here. nft prints no quotation mark in a name, and
+ * reads `@` as the beginning of a set's name.
  */
-const PATTERN = /^(?!\.{1,2}$)[^\s/:,*]{1,15}\*?$/;
+const PATTERN = /^(?!\.{1,2}$|@)([^\s/:,*"]{1,15}|[^\s/:,*"]{1,14}\*)$/;
 
 /** Parses the flag's value. Returns undefined if it contains no name, or an impossible one. */
 export function parseInterfaces(text: string): readonly string[] | undefined {

@@ -1,17 +1,7 @@
 /** Operations that write the flowtable's own table. Pure. docs/flowtable.md shows the table as `nft` prints it. */
-import {
-  BitwiseOp,
-  CmpOp,
-  CtKey,
-  CtState,
-  CtStatus,
-  FlowtableFlag,
-  Hook,
-  IpProto,
-  MetaKey,
-  VERDICT_REGISTER,
-} from "../nft/kernel/constants.js";
-import type { Expr, Op, TableRef } from "../nft/kernel/kernel.js";
+import { FlowtableFlag, Hook } from "../nft/kernel/constants.js";
+import type { Op, TableRef } from "../nft/kernel/kernel.js";
+import { lowerRule, type Statement } from "../nft/engine-exports.js";
 
 /** Separate from the services' tables, so that no interface problem can make writes of theirs fail. */
 export const FLOWTABLE_REF: TableRef = { family: "inet", table: "nft-proxier-flowtable" };
@@ -24,55 +14,6 @@ const AFTER_FILTERS = 1000;
 const MOST_DEVICES = 255;
 /** Both directions together. A short request and its answer, with handshake and end, take fewer. */
 const PACKETS_BEFORE = 20;
-/** BYTEORDER_HTON */
-const TO_NETWORK = 1;
-
-const word = (value: number): Uint8Array => new Uint8Array(Uint32Array.of(value).buffer);
-
-function networkOrder64(value: number): Uint8Array {
-  const bytes = new Uint8Array(8);
-  new DataView(bytes.buffer).setBigUint64(0, BigInt(value));
-  return bytes;
-}
-
-/** `ct KEY BIT`. */
-const ctBit = (key: number, bit: number): Expr[] => [
-  { type: "ct", key, dreg: 1 },
-  { type: "bitwise", sreg: 1, dreg: 1, len: 4, op: BitwiseOp.maskXor, mask: word(bit), xor: word(0) },
-  { type: "cmp", sreg: 1, op: CmpOp.neq, data: word(0) },
-];
-
-const goto = (chain: string): Expr => ({ type: "immediate", dreg: VERDICT_REGISTER, data: { verdict: "goto", chain } });
-
-/** `ct state established ct status dnat meta l4proto tcp goto incoming`. */
-const SERVICES_TCP: readonly Expr[] = [
-  ...ctBit(CtKey.state, CtState.established),
-  ...ctBit(CtKey.status, CtStatus.dnat),
-  { type: "meta", key: MetaKey.l4proto, dreg: 1 },
-  { type: "cmp", sreg: 1, op: CmpOp.eq, data: Uint8Array.of(IpProto.tcp) },
-  goto("incoming"),
-];
-
-/** Compares with a name of 16 bytes (IFNAMSIZ), or with its first bytes. */
-function nameIs(key: number, pattern: string): Expr[] {
-  const whole = !pattern.endsWith("*");
-  const bytes = Buffer.from(whole ? pattern : pattern.slice(0, -1));
-  const data = new Uint8Array(whole ? 16 : bytes.length);
-  data.set(bytes);
-  return [
-    { type: "meta", key, dreg: 1 },
-    { type: "cmp", sreg: 1, op: CmpOp.eq, data },
-  ];
-}
-
-/** `ct packets > 20 flow add @services counter`: the counter counts connections. */
-const OFFLOAD: readonly Expr[] = [
-  { type: "ct", key: CtKey.packets, dreg: 1 },
-  { type: "byteorder", sreg: 1, dreg: 1, op: TO_NETWORK, len: 8, size: 8 },
-  { type: "cmp", sreg: 1, op: CmpOp.gt, data: networkOrder64(PACKETS_BEFORE) },
-  { type: "flow_offload", flowtable: FLOWTABLE },
-  { type: "counter" },
-];
 
 const TABLE = { kind: "table", ...FLOWTABLE_REF } as const;
 /** Each change repeats the flags, because a change without them clears them (nft_flowtable_update). */
@@ -91,23 +32,33 @@ export function createTable(interfaces: readonly string[]): Op[] {
     { op: "add", ...TABLE },
     { op: "add", ...OF_FLOWTABLE, flags: FlowtableFlag.counter, devices: [] },
     { op: "add", kind: "chain", ...FLOWTABLE_REF, chain: OFFLOAD_CHAIN },
-    rule(OFFLOAD_CHAIN, OFFLOAD),
+    // The counter counts connections.
+    rule(
+      OFFLOAD_CHAIN,
+      { field: "ct packets", op: ">", value: PACKETS_BEFORE },
+      { action: "flow", flowtable: FLOWTABLE },
+      { action: "counter" },
+    ),
     { op: "add", kind: "chain", ...FLOWTABLE_REF, chain: "outgoing" },
-    ...interfaces.map((name) => rule("outgoing", [...nameIs(MetaKey.oifname, name), goto(OFFLOAD_CHAIN)])),
+    ...interfaces.map((name) => rule("outgoing", { field: "oifname", value: name }, goto(OFFLOAD_CHAIN))),
     { op: "add", kind: "chain", ...FLOWTABLE_REF, chain: "incoming" },
-    ...interfaces.map((name) => rule("incoming", [...nameIs(MetaKey.iifname, name), goto("outgoing")])),
+    ...interfaces.map((name) => rule("incoming", { field: "iifname", value: name }, goto("outgoing"))),
     { op: "add", kind: "chain", ...FLOWTABLE_REF, chain: "forward", base },
-    rule("forward", SERVICES_TCP),
+    rule(
+      "forward",
+      { field: "ct state", value: "established" },
+      { field: "ct status", value: "dnat" },
+      { field: "meta l4proto", value: "tcp" },
+      goto("incoming"),
+    ),
   ];
 }
 
-const rule = (chain: string, exprs: readonly Expr[]): Op => ({
-  op: "add",
-  kind: "rule",
-  ...FLOWTABLE_REF,
-  chain,
-  exprs,
-});
+const goto = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "goto", chain } });
+
+function rule(chain: string, ...statements: readonly Statement[]): Op {
+  return { op: "add", kind: "rule", ...FLOWTABLE_REF, chain, exprs: lowerRule({ statements }, FLOWTABLE_REF).exprs };
+}
 
 export function deleteTable(): Op[] {
   return [{ op: "delete", ...TABLE }];
