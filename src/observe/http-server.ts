@@ -2,7 +2,7 @@
  * A small HTTP server on one address: any method, short answers, and limits that keep a stranger from blocking it. Everyone who
  * can reach the node can reach the health port.
  */
-import type { IncomingMessage, Server, ServerResponse } from "node:http";
+import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "node:http";
 import { isIP } from "node:net";
 import { pipeline } from "node:stream/promises";
 import { withPort } from "../base/ip.js";
@@ -214,13 +214,37 @@ export class ConnectionLimit implements Admission {
   }
 }
 
-interface HttpServerOptions {
-  readonly address: ListenAddress;
+interface AnsweringOptions {
   readonly handler: HttpHandler;
   /** Called if the handler fails (the request gets a 500), or if a connection cannot be accepted. */
   readonly onRequestFailed: (error: unknown) => void;
   /** Default: 256 connections for this server alone. */
   readonly connections?: ConnectionLimit;
+}
+
+/** Creates a server that answers requests with `handler`. Does not listen. */
+export function createAnsweringServer(
+  { handler, onRequestFailed, connections = new ConnectionLimit(MAX_CONNECTIONS) }: AnsweringOptions,
+  limits: ServerOptions = LIMITS,
+): Server {
+  const server = createGatedServer(limits, connections, (request, response, gate) => {
+    const handedOver = (): void => connections.answering(gate);
+    const exchange = { request, response, gate, handedOver, turns: connections.turns };
+    answer(exchange, handler).catch((error: unknown) => {
+      onRequestFailed(error);
+      // A truncated answer must not look complete.
+      if (response.headersSent) response.destroy();
+      else void send(exchange, textReply(500, "internal error\n"));
+    });
+  });
+  server.on("error", (error) => {
+    if (server.listening) onRequestFailed(error);
+  });
+  return server;
+}
+
+interface HttpServerOptions extends AnsweringOptions {
+  readonly address: ListenAddress;
   /** Waits between the attempts of `open`. Default: 5 s, as in kube-proxy. */
   readonly retry?: BackoffOptions;
   /** Called if listening fails, once per reason, until it succeeds. */
@@ -241,20 +265,8 @@ export class HttpServer {
   constructor(options: HttpServerOptions) {
     this.#options = options;
     this.#backoff = new Backoff(options.retry ?? { firstMs: RETRY_MS, longestMs: RETRY_MS });
-    const { handler, onRequestFailed, connections = new ConnectionLimit(MAX_CONNECTIONS) } = options;
-    this.#server = createGatedServer(LIMITS, connections, (request, response, gate) => {
-      const handedOver = (): void => connections.answering(gate);
-      const exchange = { request, response, gate, handedOver, turns: connections.turns };
-      answer(exchange, handler).catch((error: unknown) => {
-        onRequestFailed(error);
-        if (response.headersSent) response.destroy();
-        else void send(exchange, textReply(500, "internal error\n"));
-      });
-    });
+    this.#server = createAnsweringServer(options);
     this.#server.setTimeout(IDLE_TIMEOUT_MS);
-    this.#server.on("error", (error) => {
-      if (this.#server.listening) onRequestFailed(error);
-    });
   }
 
   /** The port that the kernel picked for 0; undefined while not listening. */

@@ -4,23 +4,21 @@
  */
 import type { Stats } from "node:fs";
 import { chmod, lstat, mkdir, readdir, rename, rm } from "node:fs/promises";
-import type { IncomingMessage, Server, ServerResponse } from "node:http";
+import type { Server } from "node:http";
 import { createConnection } from "node:net";
 import { basename, dirname, join } from "node:path";
+import { BoundedFrequencyRunner, type WriteOutcome } from "../../base/bounded-frequency-runner.js";
 import type { Logger } from "../../base/logger.js";
-import { createGatedServer } from "../../base/request-gate.js";
 import { isNoEntry, reasonOf } from "../../base/unknown.js";
-import { ConnectionLimit } from "../../observe/http-server.js";
-import { jsonParts } from "./json-parts.js";
+import {
+  ConnectionLimit,
+  createAnsweringServer,
+  type HttpReply,
+  type HttpRequest,
+  jsonReply,
+} from "../../observe/http-server.js";
+import { answerJson, type Route } from "./json-answers.js";
 import { isDefaultName } from "./socket-path.js";
-
-/** Answers a path below "/v1/". Returns undefined if there is no such path. The promise may resolve to a NotReady. */
-export type Route = (path: readonly string[]) => Promise<unknown> | undefined;
-
-/** The answer of a route that cannot answer yet: 503, with the reason. Clients then read the kernel's rules instead. */
-export class NotReady {
-  constructor(readonly reason: string) {}
-}
 
 /** Commands are few, and each takes at most a second. */
 const MAX_CONNECTIONS = 16;
@@ -33,9 +31,7 @@ export class ControlServer {
   readonly #path: string;
   readonly #log: Logger;
   readonly #server: Server;
-  #started = false;
-  #check: NodeJS.Timeout | undefined;
-  #checking: Promise<void> | undefined;
+  readonly #checks: BoundedFrequencyRunner;
   readonly #checkMs: number;
   /** The file at the path when the socket was created. */
   #socket: Stats | undefined;
@@ -44,19 +40,16 @@ export class ControlServer {
   constructor(path: string, route: Route, log: Logger, checkMs = CHECK_MS) {
     this.#path = path;
     this.#checkMs = checkMs;
+    const frequency = { gapMs: checkMs, maxRetryMs: checkMs, now: () => performance.now() };
+    this.#checks = new BoundedFrequencyRunner(() => this.#restore(), frequency);
     this.#log = log;
     const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS };
-    this.#server = createGatedServer(limits, new ConnectionLimit(MAX_CONNECTIONS), (request, response) => {
-      answer(request, response, route).catch((error: unknown) => {
-        log.error({ err: error, url: request.url }, "control request failed");
-        // A truncated answer must not look complete.
-        if (response.headersSent) response.destroy();
-        else send(response, 500, { error: reasonOf(error) });
-      });
-    });
-    this.#server.on("error", (error) => {
-      if (this.#server.listening) log.warn({ err: error }, "control socket failed");
-    });
+    const options = {
+      handler: (request: HttpRequest) => answer(request, route, log),
+      onRequestFailed: (error: unknown) => log.error({ err: error }, FAILED),
+      connections: new ConnectionLimit(MAX_CONNECTIONS),
+    };
+    this.#server = createAnsweringServer(options, limits);
   }
 
   /**
@@ -64,7 +57,6 @@ export class ControlServer {
    * checks try again.
    */
   async start(): Promise<void> {
-    this.#started = true;
     try {
       await this.#listen();
       this.#log.debug({ path: this.#path }, "control socket open");
@@ -77,15 +69,11 @@ export class ControlServer {
         "no control socket, so `status` and `services` cannot reach the daemon",
       );
     }
-    this.#checkLater();
+    this.#checks.requestIn(this.#checkMs);
   }
 
   async close(): Promise<void> {
-    clearTimeout(this.#check);
-    const started = this.#started;
-    this.#started = false;
-    await this.#checking;
-    if (!started) return;
+    await this.#checks.stop();
     await this.#unlisten();
     const there = await statOf(this.#path).catch(() => undefined);
     const isOurs = there?.ino === this.#socket?.ino && there?.dev === this.#socket?.dev;
@@ -98,22 +86,12 @@ export class ControlServer {
     await closed;
   }
 
-  #checkLater(): void {
-    if (!this.#started) return;
-    this.#check = setTimeout(() => {
-      this.#checking = this.#restore().finally(() => {
-        this.#checking = undefined;
-        this.#checkLater();
-      });
-    }, this.#checkMs);
-    this.#check.unref();
-  }
-
   /** Creates the socket if there was none yet, or if its file was removed. Any other file in its place stays. Never rejects. */
-  async #restore(): Promise<void> {
+  async #restore(): Promise<WriteOutcome> {
     const first = this.#socket === undefined;
+    const outcome = { ok: true, againMs: this.#checkMs };
     try {
-      if (!first && (await statOf(this.#path)) !== undefined) return;
+      if (!first && (await statOf(this.#path)) !== undefined) return outcome;
       await this.#unlisten();
       await this.#listen();
       const message = first ? "control socket open" : "control socket was removed; created again";
@@ -121,6 +99,7 @@ export class ControlServer {
     } catch (error) {
       this.#log.debug({ path: this.#path, reason: reasonOf(error) }, "recreating the control socket failed; retrying");
     }
+    return outcome;
   }
 
   async #listen(): Promise<void> {
@@ -128,7 +107,8 @@ export class ControlServer {
     const there = await statOf(this.#path);
     if (there !== undefined && !there.isSocket()) throw new NotASocket();
     // A socket that a killed daemon left refuses connections. If the socket answers, another daemon uses it.
-    if (await isAnswered(this.#path)) throw new Error("another daemon of this network namespace uses it");
+    if ((await answerTo(this.#path)) === "connected")
+      throw new Error("another daemon of this network namespace uses it");
     // Listen under another name first. When Node closes the socket, it removes this name, even if another file has it by then.
     const name = join(dirname(this.#path), `.${process.pid}`);
     await rm(name, { force: true });
@@ -166,10 +146,6 @@ async function statOf(path: string): Promise<Stats | undefined> {
   }
 }
 
-async function isAnswered(path: string): Promise<boolean> {
-  return (await answerTo(path)) === "connected";
-}
-
 /** Returns "connected", or the error code: ECONNREFUSED if nothing listens on the socket. */
 async function answerTo(path: string): Promise<string | undefined> {
   return new Promise((resolve) => {
@@ -205,53 +181,20 @@ export async function removeStaleSockets(directory: string, log: Logger, staleMs
   }
 }
 
-async function answer(request: IncomingMessage, response: ServerResponse, route: Route): Promise<void> {
-  request.resume();
-  if (request.method !== "GET") return send(response, 405, { error: "GET only" });
-  const path = pathOf(request.url ?? "");
-  const body = path === undefined ? undefined : await route(path);
-  if (body === undefined) return send(response, 404, { error: `no such path: ${request.url ?? ""}` });
-  if (body instanceof NotReady) return send(response, 503, { error: body.reason });
-  await sendParts(response, body);
-}
+const FAILED = "control request failed";
 
-/** A client that reads nothing for this long is considered gone, ms. */
-const STALLED_MS = 10_000;
-
-/** Sends a part only after the client has read the earlier parts. */
-async function sendParts(response: ServerResponse, body: unknown): Promise<void> {
-  response.writeHead(200, { "content-type": "application/json" });
-  response.setTimeout(STALLED_MS, () => response.destroy());
-  for await (const part of jsonParts(body)) {
-    if (!response.write(part)) await drained(response);
-    if (response.destroyed) return;
-  }
-  response.end();
-}
-
-function drained(response: ServerResponse): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      response.off("drain", done).off("close", done);
-      resolve();
-    };
-    response.on("drain", done).on("close", done);
-    if (response.destroyed) done();
-  });
-}
-
-/** Returns the words below "/v1/". Returns undefined if the URL is not below it or cannot be decoded. */
-function pathOf(url: string): readonly string[] | undefined {
-  const words = url.split("?", 1)[0].split("/").slice(1);
-  if (words.shift() !== "v1") return undefined;
+async function answer({ method, path }: HttpRequest, route: Route, log: Logger): Promise<HttpReply> {
+  if (method !== "GET") return refuse(405, "GET only");
+  const [, version, ...words] = path.split("/");
+  if (version !== "v1") return refuse(404, `no such path: ${path}`);
   try {
-    return words.map(decodeURIComponent);
-  } catch {
-    return undefined;
+    return await answerJson(route, words, refuse);
+  } catch (error) {
+    log.error({ err: error, path }, FAILED);
+    return refuse(500, reasonOf(error));
   }
 }
 
-function send(response: ServerResponse, status: number, body: unknown): void {
-  response.writeHead(status, { "content-type": "application/json" });
-  response.end(JSON.stringify(body));
+function refuse(status: number, error: string): HttpReply {
+  return { ...jsonReply({ error }), status };
 }

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { EventList, ServicePortStatus, StatusReport } from "../../observe/status-report.js";
 import type { ProxierObserver, QuarantineReport, SyncReport } from "../../proxier/observer.js";
 import type { ListedChanges } from "../answers/service-board.js";
-import type { Route } from "../control/control-server.js";
+import type { Route } from "../control/json-answers.js";
 import { itemTexts, PiecewiseList } from "../control/json-parts.js";
 import { type PageUpdate, type PortCounts, portKey, refusedAndDropped, type TrafficSample } from "./page-update.js";
 import { BUCKET_MS, type WriteHistory } from "./write-history.js";

@@ -4,16 +4,8 @@
  */
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import { jsonParts } from "../control/json-parts.js";
-import { NotReady, type Route } from "../control/control-server.js";
-import {
-  type HttpHandler,
-  type HttpReply,
-  JSON_TYPE,
-  jsonReply,
-  NOT_FOUND,
-  textReply,
-} from "../../observe/http-server.js";
+import { answerJson, type Route } from "../control/json-answers.js";
+import { type HttpHandler, type HttpReply, jsonReply, NOT_FOUND, textReply } from "../../observe/http-server.js";
 import { PacketError } from "../../tools/explain/packet-report.js";
 import type { ListedChanges } from "../answers/service-board.js";
 import type { PageFeed } from "./page-feed.js";
@@ -71,20 +63,7 @@ class StatusPage {
     if (words[0] !== "v1") return NOT_FOUND;
     if (words[1] === "explain" && words.length === 2) return this.#explain(query.get("packet") ?? "");
     if (words[1] === "find" && words.length === 2) return this.#find((query.get("text") ?? "").toLowerCase());
-    return this.#json(words.slice(1));
-  }
-
-  async #json(words: readonly string[]): Promise<HttpReply> {
-    let path: readonly string[];
-    try {
-      path = words.map(decodeURIComponent);
-    } catch {
-      return NOT_FOUND;
-    }
-    const body = await this.#options.answers(path);
-    if (body === undefined) return NOT_FOUND;
-    if (body instanceof NotReady) return textReply(503, `${body.reason}\n`);
-    return { status: 200, type: JSON_TYPE, body: jsonParts(body), headers: NOT_STORED };
+    return answerJson(this.#options.answers, words.slice(1), (status, reason) => textReply(status, `${reason}\n`));
   }
 
   #stream(method: string, after: string | undefined, signal: AbortSignal): HttpReply {

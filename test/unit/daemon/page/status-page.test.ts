@@ -7,7 +7,7 @@ import type { StatusReport } from "../../../../src/observe/status-report.js";
 import { PageFeed } from "../../../../dist/daemon/page/page-feed.js";
 import { WriteHistory } from "../../../../dist/daemon/page/write-history.js";
 import { PacketError } from "../../../../dist/tools/explain/packet-report.js";
-import { NotReady } from "../../../../dist/daemon/control/control-server.js";
+import { NotReady } from "../../../../dist/daemon/control/json-answers.js";
 import { patience } from "../../../lab/patience.ts";
 import { atLength } from "../../../lab/length.ts";
 import { Dice } from "../../../support/dice.ts";
