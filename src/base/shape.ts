@@ -95,6 +95,17 @@ export function list<T>(item: Shape<T>, least = 0): Shape<readonly T[]> {
   };
 }
 
+/** A tuple of two. */
+export function pair<A, B>(expected: string, first: Shape<A>, second: Shape<B>): Shape<readonly [A, B]> {
+  return {
+    expected,
+    find(path, given) {
+      if (!Array.isArray(given) || given.length !== 2) return { path, expected, value: given };
+      return first.find(`${path}[0]`, given[0]) ?? second.find(`${path}[1]`, given[1]);
+    },
+  };
+}
+
 export function optional<T>(shape: Shape<T>): Optional<T> {
   return {
     expected: shape.expected,

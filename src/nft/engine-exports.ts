@@ -4,13 +4,7 @@
  */
 export { DeclaredTable, type TableDeclarations } from "./sync/declared-table.js";
 export { probeRuleFeatures, type RuleFeatures } from "./sync/quirks.js";
-export {
-  type HookName,
-  hooksOf,
-  neverMatches,
-  prioritiesOf,
-  type PriorityName,
-} from "./language/hooks-and-priorities.js";
+export { hooksOf, prioritiesOf } from "./language/hooks-and-priorities.js";
 export type { ListedElements } from "./elements/tracked-elements.js";
 export type { Target } from "./elements/verdict-registry.js";
 export { bytesOf, expectedValue, protocolOf, readValue, writeValue } from "./language/fields/field-types.js";

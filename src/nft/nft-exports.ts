@@ -7,10 +7,10 @@
 import type { Kernel } from "./kernel/kernel.js";
 import type { ConnectionOptions } from "./kernel/netlink-connection.js";
 import { NftKernel } from "./kernel/nft-kernel.js";
-import { printRule as printFullRule } from "./engine-exports.js";
 import { check, checkRule, kernelOptions, printOptions } from "./statements/checks.js";
+import { printRule as print } from "./statements/statements.js";
 import { programName } from "./kernel/program-name.js";
-import { fullRule, type Rule, type Statement } from "./statements/rules.js";
+import type { Rule, Statement } from "./language/rule.js";
 import type { SetSpec } from "./handles/set-spec.js";
 import type { TableOptions } from "./table.js";
 
@@ -21,6 +21,8 @@ export { type ListedRule, listRules, TableError, type TableErrorCode } from "./e
 export type {
   Action,
   AddressSource,
+  BaseChain,
+  ChainSpec,
   Comparison,
   CtDirectionName,
   DataSource,
@@ -32,13 +34,18 @@ export type {
   FieldType,
   ForeignChange,
   GeneratedField,
+  HookName,
   ObjectKind,
   ObjectName,
   ObjectSpec,
   OperationCounts,
   PortRange,
   PortSource,
+  PriorityName,
+  Rule,
+  Statement,
   TablePlan,
+  VerdictText,
   WatchHandlers,
   WatchOptions,
 } from "./engine-exports.js";
@@ -54,12 +61,10 @@ export {
   type Protocol,
   type ProtocolName,
 } from "./handles/field-codec.js";
-export { Table, type ApplyOptions, type Insertion, type TableOptions } from "./table.js";
+export { Table, type ApplyOptions, type TableOptions } from "./table.js";
 export { TableWatch } from "./engine-exports.js";
 export type { Features } from "./sync/features.js";
-export type { ApplyResult } from "./sync/inserted-rules.js";
-export type { BaseChain, ChainSpec, HookName, PriorityName, Rule, Statement } from "./statements/rules.js";
-export type { VerdictText } from "./language/verdicts.js";
+export type { ApplyResult, Insertion } from "./sync/inserted-rules.js";
 
 export interface KernelOptions extends ConnectionOptions {
   /**
@@ -89,5 +94,5 @@ export function printRule(rule: Rule | readonly Statement[], options: PrintOptio
   check(printOptions, "options", options);
   const whole: Rule = Array.isArray(rule) ? { statements: rule as readonly Statement[] } : (rule as Rule);
   checkRule("rule", whole, family);
-  return printFullRule(fullRule("rule", whole), { family, setSpec: (name) => sets.find(({ set }) => set === name) });
+  return print(whole, { family, setSpec: (name) => sets.find(({ set }) => set === name) });
 }

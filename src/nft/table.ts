@@ -1,7 +1,7 @@
 /** The library's `Table`: a wrapper of the engine's own, with readable values. */
 import { isDeepStrictEqual } from "node:util";
 import type { ChangeBatch, Kernel, ObjectDump, TableRef, Verdict } from "./kernel/kernel.js";
-import type { ObjectName, ObjectSpec } from "./language/rule.js";
+import type { ChainSpec, ObjectName, ObjectSpec } from "./language/rule.js";
 import type { ApplyOptions as EngineApplyOptions, TableOptions as EngineOptions } from "./sync/apply-result.js";
 import type { WatchedTable } from "./sync/table-watch.js";
 import type { ListedElements } from "./elements/tracked-elements.js";
@@ -24,16 +24,9 @@ import {
   tableOptions,
 } from "./statements/checks.js";
 import { type Features, probeFeatures } from "./sync/features.js";
-import {
-  type ApplyResult,
-  InsertedRules,
-  type Insertion as FullInsertion,
-  joinInserted,
-  joinPlans,
-} from "./sync/inserted-rules.js";
+import { type ApplyResult, InsertedRules, type Insertion, joinInserted, joinPlans } from "./sync/inserted-rules.js";
 import { CountingObject, NamedObject, type ObjectOf } from "./handles/named-objects.js";
-import { type ChainSpec, fullChain, fullRule, type Rule } from "./statements/rules.js";
-import { parseVerdict, verdictText } from "./language/verdicts.js";
+import { parseVerdict, VERDICT, verdictText } from "./language/verdicts.js";
 
 /** Identity and marks of a table. */
 export interface TableOptions extends Pick<EngineOptions, "family" | "name" | "comment" | "own"> {
@@ -47,11 +40,6 @@ export interface TableOptions extends Pick<EngineOptions, "family" | "name" | "c
 
 /** Options of `Table.apply`. */
 export interface ApplyOptions extends Pick<EngineApplyOptions, "rebuild"> {}
-
-/** Our rules in a chain of another table. */
-export interface Insertion extends Omit<FullInsertion, "rules"> {
-  readonly rules: readonly Rule[];
-}
 
 /**
  * An nf_tables table that this program owns. Declare the desired chains, sets and elements, in any order, then call `apply()`.
@@ -100,9 +88,8 @@ export class Table implements WatchedTable {
    * for a rule that cannot be expressed.
    */
   chain(spec: ChainSpec): void {
-    const { family } = this.ref;
-    checkChain(spec, family);
-    this.#engine.chain(fullChain(spec, family));
+    checkChain(spec, this.ref.family);
+    this.#engine.chain(spec);
   }
 
   removeChain(name: string): void {
@@ -177,14 +164,11 @@ export class Table implements WatchedTable {
   /** Declares all our rules at one end of another table's chain. Needs `ownerMark`. */
   insertions(desired: Insertion): void {
     check(insertion, "insertion", desired);
-    const rules = desired.rules.map((rule, index) => {
-      const where = `insertion in ${desired.table} ${desired.chain}, rule ${index}`;
-      checkRule(where, rule, desired.family);
-      return fullRule(where, rule);
-    });
+    for (const [index, rule] of desired.rules.entries())
+      checkRule(`insertion in ${desired.table} ${desired.chain}, rule ${index}`, rule, desired.family);
     if (this.#inserted === undefined) throw new TypeError("insertions() needs the option ownerMark");
     this.#engine.checkChangeable();
-    this.#inserted.set({ ...desired, rules });
+    this.#inserted.set(desired);
   }
 
   /** Reads the kernel's state, unless it is known. Writes nothing. Throws TableError. */
@@ -313,7 +297,10 @@ export class Table implements WatchedTable {
     const where = `map ${spec.set}, data`;
     if (spec.data === "verdict") {
       return new VerdictMap(elements, fate, {
-        id: (text) => id(parseVerdict(where, text)),
+        id: (text) => {
+          check(VERDICT, where, text);
+          return id(parseVerdict(text));
+        },
         target: (number) => verdictText(this.#targets.get(number) as Verdict),
       });
     }

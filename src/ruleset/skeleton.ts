@@ -301,7 +301,7 @@ function localhostNodePortRules({ localhost, masqueradeBit }: SkeletonOptions, i
 function clusterIPRules({ serviceCIDR }: SkeletonOptions): Rule[] {
   const notInCIDR: Statement[] = serviceCIDR === undefined ? [] : [{ field: "daddr", op: "!=", value: serviceCIDR }];
   return [
-    ...notInCIDR.map((match) => rule(isTranslated, match, { action: "verdict", verdict: { verdict: "return" } })),
+    ...notInCIDR.map((match) => rule(isTranslated, match, { action: "verdict", verdict: "return" })),
     { ...rule(toClusterIP, reject), comment: "Reject traffic to invalid ports of ClusterIPs" },
     {
       ...rule({ field: "daddr", value: `@${SetName.serviceCIDRs}` }, drop),

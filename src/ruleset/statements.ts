@@ -2,9 +2,9 @@
 import type { DataSource, Rule, Statement } from "../nft/engine-exports.js";
 
 export const rule = (...statements: Statement[]): Rule => ({ statements });
-export const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "jump", chain } });
-export const goto = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "goto", chain } });
-export const drop: Statement = { action: "verdict", verdict: { verdict: "drop" } };
+export const jump = (chain: string): Statement => ({ action: "verdict", verdict: `jump ${chain}` });
+export const goto = (chain: string): Statement => ({ action: "verdict", verdict: `goto ${chain}` });
+export const drop: Statement = { action: "verdict", verdict: "drop" };
 export const reject: Statement = { action: "reject" };
 export const reset: Statement = { action: "reject", with: "tcp-reset" };
 

@@ -1,5 +1,5 @@
 /** docs/fields.md: every field of packets, from the table of fields. */
-import type { Statement } from "../../dist/nft/statements/rules.js";
+import type { Statement } from "../../dist/nft/language/rule.js";
 import { expectedValue, FIELD_TYPES, type ValueType } from "../../dist/nft/language/fields/field-types.js";
 import {
   type FieldEntry,

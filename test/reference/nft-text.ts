@@ -1,7 +1,7 @@
 /** nft's text of examples, in each family. */
 import { FieldError } from "../../dist/nft/language/field-error.js";
 import { checkRule } from "../../dist/nft/statements/checks.js";
-import { fullRule, type Statement } from "../../dist/nft/statements/rules.js";
+import type { Statement } from "../../dist/nft/language/rule.js";
 import type { SetSpec } from "../../dist/nft/handles/set-spec.js";
 import type { Family } from "../../dist/nft/kernel/kernel.js";
 import { lowerRule, printRule } from "../../dist/nft/statements/statements.js";
@@ -22,7 +22,7 @@ function textIn(family: Family, statements: readonly Statement[], sets: readonly
   const setSpec = (name: string): SetSpec | undefined => sets.find(({ set }) => set === name);
   try {
     checkRule("rule", { statements }, family);
-    const rule = fullRule("rule", { statements });
+    const rule = { statements };
     // It refuses more.
     lowerRule(rule, { family, setSpec });
     return printRule(rule, { family, setSpec });

@@ -1,5 +1,5 @@
 /** Examples of each statement, and the sets and maps that they use. */
-import type { Statement } from "../../dist/nft/statements/rules.js";
+import type { Statement } from "../../dist/nft/language/rule.js";
 import type { SetSpec } from "../../dist/nft/handles/set-spec.js";
 import { CmpOp, MetaKey } from "../../dist/nft/kernel/constants.js";
 

@@ -1,15 +1,12 @@
 /** docs/statements.md: every statement of rules, from the vocabulary. */
 import type { Fields } from "../../dist/base/shape.js";
 import type { Family } from "../../dist/nft/kernel/kernel.js";
-import type { Statement } from "../../dist/nft/statements/rules.js";
+import type { Statement } from "../../dist/nft/language/rule.js";
 import { ACTIONS, FIELD_MATCH, name } from "../../dist/nft/language/vocabulary.js";
-import { VERDICT } from "../../dist/nft/language/verdicts.js";
 import { docstrings } from "./docstrings.ts";
 import { keyTable } from "./key-table.ts";
 import { type Claim, claimsOf, familiesText, javascript, statementsOf, textsOf } from "./nft-text.ts";
 import { ACTION_EXAMPLES, COMPARISONS, SETS } from "./statement-examples.ts";
-
-const LISTED_ACTIONS: Readonly<Record<string, Fields>> = { verdict: { verdict: VERDICT }, ...ACTIONS };
 
 /** The statements as JavaScript, each followed by nft's text in comments. */
 function examples(list: readonly (Statement | readonly Statement[])[]): string {
@@ -65,7 +62,7 @@ export function statementsPage(): string {
 A rule is a list of statements: conditions and actions, in the order in which the kernel runs them. If a condition does not hold, the rule ends, and the next rule
 follows.
 
-${links("actions", Object.keys(LISTED_ACTIONS))}
+${links("actions", Object.keys(ACTIONS))}
 
 In the tables of keys, a name is ${name.expected.replace("a name: ", "")}.
 
@@ -86,7 +83,7 @@ ${examples(COMPARISONS)}
 
 ## Actions
 
-${sections(LISTED_ACTIONS, actionDocs, ACTION_EXAMPLES)}
+${sections(ACTIONS, actionDocs, ACTION_EXAMPLES)}
 `;
 }
 

@@ -5,9 +5,9 @@
  * statements into kernel expressions, and `print.ts` prints them as nft does.
  */
 import type { RecordOf, ValueOf, VariantOf } from "../../base/shape.js";
-import type { BaseChain, Verdict } from "../kernel/kernel.js";
 import type { FieldValues, ValueType } from "./fields/field-types.js";
 import type { FieldName, FieldsOf } from "./fields/packet-fields.js";
+import type { BaseChain } from "./hooks-and-priorities.js";
 import type {
   ACTIONS,
   addressSource,
@@ -23,6 +23,8 @@ import type {
 } from "./vocabulary.js";
 
 export { LIMIT_SECONDS } from "./vocabulary.js";
+export type { BaseChain, HookName, PriorityName } from "./hooks-and-priorities.js";
+export type { VerdictText } from "./verdicts.js";
 export type { FieldName } from "./fields/packet-fields.js";
 export type { FieldType, FieldValues, Protocol, ProtocolName } from "./fields/field-types.js";
 
@@ -65,9 +67,10 @@ export type FieldMatch =
         | readonly (readonly (string | number | readonly [from: string | number, to: string | number])[])[];
     };
 
-/** The effect of a rule. Verdicts: accept, drop, return, continue, jump, goto. */
-export type Action = VariantOf<"action", typeof ACTIONS> | { readonly action: "verdict"; readonly verdict: Verdict };
+/** The effect of a rule. */
+export type Action = VariantOf<"action", typeof ACTIONS>;
 
+/** One condition or one action of a rule. */
 export type Statement = FieldMatch | Action;
 
 export interface Rule {
@@ -78,6 +81,7 @@ export interface Rule {
 
 export interface ChainSpec {
   readonly chain: string;
+  /** Absent for a chain that other chains jump to. */
   readonly base?: BaseChain;
   readonly rules: readonly Rule[];
   readonly comment?: string;

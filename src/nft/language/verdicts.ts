@@ -10,20 +10,20 @@ const PLAIN: ReadonlySet<string> = new Set(["accept", "drop", "return", "continu
 
 export const VERDICT = value<VerdictText>(
   '"accept", "drop", "return", "continue", "jump CHAIN" or "goto CHAIN"',
-  (given) => read(given) !== undefined,
+  (given) => verdictOf(given) !== undefined,
 );
 
-function read(given: unknown): Verdict | undefined {
+function verdictOf(given: unknown): Verdict | undefined {
   if (typeof given !== "string") return undefined;
   if (PLAIN.has(given)) return { verdict: given as "accept" };
   const [, verdict, chain] = /^(jump|goto) (\S+)$/.exec(given) ?? [];
   return verdict === undefined ? undefined : { verdict: verdict as "jump", chain };
 }
 
-/** Parses a verdict. Throws FieldError, which calls the field `where`. */
-export function parseVerdict(where: string, given: unknown): Verdict {
-  const verdict = read(given);
-  if (verdict === undefined) throw new FieldError(where, VERDICT.expected, given);
+/** Parses a verdict. Throws FieldError. */
+export function parseVerdict(given: unknown): Verdict {
+  const verdict = verdictOf(given);
+  if (verdict === undefined) throw new FieldError("verdict", VERDICT.expected, given);
   return verdict;
 }
 

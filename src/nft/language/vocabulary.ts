@@ -16,6 +16,7 @@ import {
   namesOf,
   oneOf,
   optional,
+  pair,
   record,
   type Shape,
   text,
@@ -44,6 +45,7 @@ import {
 } from "./fields/packet-fields.js";
 import { firstWrong } from "./fields/values.js";
 import type { Expr } from "../kernel/kernel.js";
+import { VERDICT } from "./verdicts.js";
 import { EXPR_TYPES } from "../kernel/normalize.js";
 import { isKeyword, isName, isQuotable, MAX_COMMENT_BYTES, MAX_LOG_PREFIX_BYTES } from "../bytes/names-and-comments.js";
 
@@ -157,17 +159,14 @@ export const field = either('a field ("ip saddr"), or an object with "field"', p
 const key = list(field, 1);
 export const comparison = oneOf("==", "!=", "<", "<=", ">", ">=", "in", "not in");
 
+const anything = value<unknown>("a value", (given) => given !== undefined && given !== null);
 const constant = value<string | number | readonly string[]>("a value", (given) =>
   Array.isArray(given) ? given.length > 0 : typeof given === "string" || typeof given === "number",
 );
-/** Pairs of a map that comes with the rule. */
-const pairs = value<readonly (readonly [key: unknown, data: unknown])[]>(
-  "a map's name, or a list of [key, data]",
-  (given) =>
-    Array.isArray(given) && given.length > 0 && given.every((pair) => Array.isArray(pair) && pair.length === 2),
-);
-const mapOf = either("a map's name, or a list of [key, data]", name, pairs);
-const fromMap = record({ key, map: mapOf }, "an object with key and map");
+/** A named map, or the pairs of one that comes with the rule. */
+const mapOf = <D>(data: string, shape: Shape<D>): Shape<string | readonly (readonly [key: unknown, data: D])[]> =>
+  either(`a map's name, or a list of [key, ${data}]`, name, list(pair(`[key, ${data}]`, anything, shape), 1));
+const fromMap = record({ key, map: mapOf("data", anything) }, "an object with key and map");
 const fromField = record({ from: field, mask: optional(u32), xor: optional(u32) }, "an object with from");
 const source: Shape<ValueOf<typeof fromField> | ValueOf<typeof fromMap>> = {
   expected: "{ from } or { key, map }",
@@ -178,7 +177,10 @@ export const portSource = either("a port, [from, to], or { key, map }", portRang
 export const addressSource = either(
   "an address, a network, [from, to], or { key, map }",
   either("an address or a network", network, value<readonly [from: string, to: string]>("[from, to]", isAddressRange)),
-  record({ key, map: mapOf, data: optional(oneOf("address", "address-port")) }, "an object with key and map"),
+  record(
+    { key, map: mapOf("data", anything), data: optional(oneOf("address", "address-port")) },
+    "an object with key and map",
+  ),
 );
 
 function isAddressRange(given: unknown): boolean {
@@ -191,11 +193,6 @@ function isAddressRange(given: unknown): boolean {
 }
 
 const NAT_OPTIONS = { random: optional(flag), fullyRandom: optional(flag), persistent: optional(flag) } as const;
-const verdictPairs = value<readonly (readonly [key: unknown, verdict: unknown])[]>(
-  "a list of [key, verdict]",
-  (given) =>
-    Array.isArray(given) && given.length > 0 && given.every((pair) => Array.isArray(pair) && pair.length === 2),
-);
 const queueNumber = integer("a queue from 0 to 65535", 0, 0xffff);
 const queueRange = value<readonly [from: number, to: number]>(
   "[from, to]",
@@ -225,8 +222,10 @@ export const OBJECT_TYPES = {
 export type ObjectKind = keyof typeof OBJECT_TYPES;
 const objectKind = oneOf(...namesOf(OBJECT_TYPES));
 
-/** Actions of a rule, by `action`, except verdicts: the library writes these as text, the Table as objects. */
+/** Actions of a rule, by `action`. */
 export const ACTIONS = {
+  /** Ends the rule, or continues in another chain. */
+  verdict: { verdict: VERDICT },
   /** Counts the packets and bytes that reach it. */
   counter: {},
   /** Records when a packet last reached it. */
@@ -275,7 +274,7 @@ export const ACTIONS = {
     to: either("an IP address, or { ct, direction }", address, record({ ct: ctDirection, direction })),
   },
   /** Applies the verdict that a verdict map holds for the concatenated fields. Without an entry, continues. */
-  vmap: { key, map: either("a map's name, or a list of [key, verdict]", name, verdictPairs) },
+  vmap: { key, map: mapOf("verdict", VERDICT) },
   /** Rewrites the destination of the connection. A network as address: each address gets the one at its place. */
   dnat: { address: optional(addressSource), port: optional(portSource), ...NAT_OPTIONS },
   /** Rewrites the source of the connection. */
@@ -382,7 +381,6 @@ export const SET = {
   comment: optional(comment),
 } as const satisfies Fields;
 
-const anything = value<unknown>("a value", (given) => given !== undefined && given !== null);
 /** The keys of a comparison. */
 export const FIELD_MATCH = {
   field: either(field.expected, plainField, {

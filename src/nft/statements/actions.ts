@@ -11,7 +11,7 @@ import {
   SynproxyFlag,
   VERDICT_REGISTER,
 } from "../kernel/constants.js";
-import type { Expr, Family, Verdict } from "../kernel/kernel.js";
+import type { Expr, Family } from "../kernel/kernel.js";
 import { addressBytes, numberToBytes, parseRange } from "../bytes/ip-ranges.js";
 import { protocolNumber } from "../../base/protocols.js";
 import {
@@ -67,6 +67,7 @@ import {
 } from "../language/rule.js";
 import { GIVEN_TEXT } from "../printing/statement-text.js";
 import { LOG_FLAGS, LOG_LEVELS } from "../language/vocabulary.js";
+import { parseVerdict } from "../language/verdicts.js";
 import { dataFields } from "../language/schema.js";
 import { flagsOf, toBytes } from "../language/fields/values.js";
 
@@ -235,7 +236,7 @@ function verdictMap({ key, map }: Of<"vmap">, context: LowerContext): Lowered {
     if (spec !== undefined && spec.data !== "verdict") throw new RangeError(`${map} is not a map of verdicts`);
     return lookUp(context, key, map, VERDICT_REGISTER);
   }
-  const verdicts = map.map(([, verdict]) => verdict as Verdict);
+  const verdicts = map.map(([, verdict]) => parseVerdict(verdict));
   const rows = map.map(([row], index) => ({ key: row, data: hostU32(index) }));
   return inlineLookup(context, key, rows, { dreg: VERDICT_REGISTER }, { verdicts });
 }
@@ -590,7 +591,7 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
   notrack: () => lowered({ type: "notrack" }),
   limit: limited,
   flow: ({ flowtable }) => lowered({ type: "flow_offload", flowtable }),
-  verdict: ({ verdict }) => lowered({ type: "immediate", dreg: VERDICT_REGISTER, data: verdict }),
+  verdict: ({ verdict }) => lowered({ type: "immediate", dreg: VERDICT_REGISTER, data: parseVerdict(verdict) }),
   vmap: verdictMap,
   dnat: (action, context) => natTo("dnat", action, context),
   snat: (action, context) => natTo("snat", action, context),

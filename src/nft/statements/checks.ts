@@ -18,13 +18,12 @@ import {
   variants,
 } from "../../base/shape.js";
 import type { Family } from "../kernel/kernel.js";
-import { hooksOf, neverMatches, prioritiesOf } from "../language/hooks-and-priorities.js";
+import { hooksOf, prioritiesOf } from "../language/hooks-and-priorities.js";
+import { neverMatches } from "../language/never-matches.js";
 import { OBJECTS } from "../language/object-kinds.js";
-import type { SetSpec as FullSetSpec } from "../language/rule.js";
+import type { ChainSpec, Rule, SetSpec as FullSetSpec } from "../language/rule.js";
 import * as vocabulary from "../language/vocabulary.js";
 import { FieldError } from "../language/field-error.js";
-import type { ChainSpec, Rule, Statement } from "./rules.js";
-import { VERDICT } from "../language/verdicts.js";
 
 const { ACTIONS, comment, fieldMatch, name, problemOfAction, SET } = vocabulary;
 
@@ -34,7 +33,7 @@ export function check(shape: Shape<unknown>, path: string, given: unknown): void
   if (problem !== undefined) throw new FieldError(problem.path, problem.expected, problem.value, problem.nearest);
 }
 
-const ANY_ACTION = variants("action", { ...ACTIONS, verdict: { verdict: VERDICT } });
+const ANY_ACTION = variants("action", ACTIONS);
 const STATEMENTS = {
   field: fieldMatch,
   action: {
@@ -61,7 +60,7 @@ export function checkRule(path: string, rule: unknown, family: Family): void {
   for (const [index, one] of (rule as Rule).statements.entries()) {
     const at = `${path}, statement ${index}`;
     check(statement, at, one);
-    const never = neverMatches(family, one as Exclude<Statement, { action: "verdict" }>);
+    const never = neverMatches(family, one);
     if (never !== undefined) throw new FieldError(at, `a statement that packets of family ${family} can match`, never);
   }
 }

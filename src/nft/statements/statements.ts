@@ -4,7 +4,7 @@
  */
 import { ACTIONS } from "./actions.js";
 import { factsOf } from "../lowering/dependencies.js";
-import { neverMatches } from "../language/hooks-and-priorities.js";
+import { neverMatches } from "../language/never-matches.js";
 import {
   joined,
   type Lowered,
@@ -43,7 +43,7 @@ const ENDS: ReadonlySet<string> = new Set(["reject", "queue", "masquerade", "red
 function endOfRule(statement: Statement): string | undefined {
   if (!("action" in statement)) return undefined;
   const { action } = statement;
-  if (action === "verdict") return statement.verdict.verdict === "continue" ? undefined : statement.verdict.verdict;
+  if (action === "verdict") return statement.verdict === "continue" ? undefined : statement.verdict;
   return ENDS.has(action) ? action : undefined;
 }
 

@@ -7,8 +7,8 @@ import { type ChangeGate, type KeptSpec, TrackedElements, tracksEnds } from "../
 import type { KernelState } from "./table-dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/tracked-intervals.js";
-import { type DesiredChain, type PreparedRule, prepareRule } from "./diff.js";
-import { hooksOf, isOfDevices } from "../language/hooks-and-priorities.js";
+import { type DesiredChain, type NumberedChain, type PreparedRule, prepareRule } from "./diff.js";
+import { hooksOf, isOfDevices, kernelBaseOf } from "../language/hooks-and-priorities.js";
 import { versionOf } from "../lowering/dependencies.js";
 import { checkSetSpec, hasTargets, rowShape } from "../language/schema.js";
 import { checkComment, checkName } from "../bytes/names-and-comments.js";
@@ -67,11 +67,12 @@ export class DesiredState implements ChangeGate {
 
   readonly setSpec = (name: string): SetSpec | undefined => this.sets.get(name)?.spec;
 
-  chain(spec: ChainSpec): void {
+  chain({ base, ...rest }: ChainSpec): void {
     this.checkChangeable();
+    const { family } = this.ref;
+    const spec: NumberedChain = { ...rest, ...(base !== undefined && { base: kernelBaseOf(base, family) }) };
     const former = this.chains.get(spec.chain);
     // Nothing to do if the chain is unchanged. But in a table of both IP families, the same words mean other expressions once a set has another key.
-    const { family } = this.ref;
     if (former !== undefined && versionOf(family) !== undefined && isDeepStrictEqual(former.spec, spec)) return;
     checkName("chain", spec.chain);
     checkComment(`chain ${spec.chain}`, spec.comment);

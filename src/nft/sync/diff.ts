@@ -1,7 +1,7 @@
 /** Prepares rules for comparison with the kernel's and for sending, and finds the smallest edit between two lists of rules. Pure. */
 import { normalizeExpr } from "../kernel/normalize.js";
 import { SetFlag } from "../kernel/constants.js";
-import type { ElementBatch, Expr, SetInfo } from "../kernel/kernel.js";
+import type { BaseChain, ElementBatch, Expr, SetInfo } from "../kernel/kernel.js";
 import { batchLayout } from "../kernel/element-batch.js";
 import { readU32 } from "../bytes/bytes.js";
 import { inNetworkOrder } from "../language/intervals.js";
@@ -27,8 +27,13 @@ export interface ComparableRule {
 
 export type PreparedRule = ComparableRule & LoweredRule;
 
+/** A chain with the numbers of its hook and priority. */
+export interface NumberedChain extends ChainSpec {
+  readonly base?: BaseChain;
+}
+
 export interface DesiredChain {
-  readonly spec: ChainSpec;
+  readonly spec: NumberedChain;
   readonly rules: readonly PreparedRule[];
 }
 

@@ -13,7 +13,8 @@ import { renderObject } from "../statements/object-definitions.js";
 import { printKey, printPacked } from "../elements/print-key.js";
 import { dataFields, hasTargets, sizeFor } from "../language/schema.js";
 import { printRule } from "../statements/statements.js";
-import type { ChainSpec, SetSpec } from "../language/rule.js";
+import type { SetSpec } from "../language/rule.js";
+import type { NumberedChain } from "./diff.js";
 
 /**
  * Renders the table as text that `nft -f` (>= 1.0.6) loads in place of the existing one. Sets, chains and elements have a stable order, so two
@@ -88,7 +89,7 @@ function printTimes(set: TrackedElements, key: Uint8Array): string {
   return `${own} expires ${durationText(BigInt(left))}`;
 }
 
-function renderChain(chain: ChainSpec, options: StatementOptions): string[] {
+function renderChain(chain: NumberedChain, options: StatementOptions): string[] {
   const lines = [`\tchain ${chain.chain} {`];
   if (chain.comment !== undefined) lines.push(`\t\tcomment "${chain.comment}"`);
   if (chain.base !== undefined)

@@ -119,7 +119,7 @@ const FIRST_CHAINS = [TraceChain.preroutingFirst, TraceChain.outputFirst];
 const TRACKED_CHAINS = [TraceChain.preroutingTracked, TraceChain.outputTracked];
 
 function leading(from: readonly string[], chain: string, ...matches: readonly FieldMatch[]): TraceRule[] {
-  return from.map((one) => [one, ...matches, { action: "verdict", verdict: { verdict: "goto", chain } }]);
+  return from.map((one) => [one, ...matches, { action: "verdict", verdict: `goto ${chain}` }]);
 }
 
 const IS_LOCAL: FieldMatch = { field: { field: "fib", of: ["daddr"], result: "type" }, value: "local" };

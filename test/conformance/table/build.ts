@@ -38,9 +38,9 @@ export function endpoint(address: string): Uint8Array {
 
 export const rule = (...statements: Statement[]): Rule => ({ statements });
 export const counter: Statement = { action: "counter" };
-export const drop: Statement = { action: "verdict", verdict: { verdict: "drop" } };
-export const accept: Statement = { action: "verdict", verdict: { verdict: "accept" } };
-export const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "jump", chain } });
+export const drop: Statement = { action: "verdict", verdict: "drop" };
+export const accept: Statement = { action: "verdict", verdict: "accept" };
+export const jump = (chain: string): Statement => ({ action: "verdict", verdict: `jump ${chain}` });
 
 export function draw(count: number, map = "endpoints"): Rule {
   return rule({

@@ -43,8 +43,8 @@ export function setsOfCorpus(family: Family): SetSpec[] {
 const tcp: Statement = { field: "meta l4proto", value: "tcp" };
 const udp: Statement = { field: "meta l4proto", value: "udp" };
 const dport = (...ports: (number | [number, number])[]): Statement => ({ field: "th dport", op: "in", value: ports });
-const accept: Statement = { action: "verdict", verdict: { verdict: "accept" } };
-const drop: Statement = { action: "verdict", verdict: { verdict: "drop" } };
+const accept: Statement = { action: "verdict", verdict: "accept" };
+const drop: Statement = { action: "verdict", verdict: "drop" };
 const saddr = (family: Family): "ip saddr" => (family === "ip6" ? ("ip6 saddr" as "ip saddr") : "ip saddr");
 
 const rules: CorpusRule[] = [];
@@ -54,10 +54,9 @@ const nat = (_at: "dstnat" | "srcnat", families: readonly Family[], ...statement
   void rules.push({ families, statements });
 
 // Actions that every family has.
-for (const verdict of ["accept", "drop", "return", "continue"] as const)
-  add(ALL, { action: "verdict", verdict: { verdict } });
-add(ALL, { action: "verdict", verdict: { verdict: "jump", chain: "target" } });
-add(ALL, { action: "verdict", verdict: { verdict: "goto", chain: "target" } });
+for (const verdict of ["accept", "drop", "return", "continue"] as const) add(ALL, { action: "verdict", verdict });
+add(ALL, { action: "verdict", verdict: "jump target" });
+add(ALL, { action: "verdict", verdict: "goto target" });
 add(ALL, { action: "counter" });
 add(ALL, { action: "last" });
 add(ALL, { action: "log" });
@@ -121,8 +120,8 @@ for (const mode of ["inc", "random"] as const) {
       action: "vmap",
       key: [field],
       map: [
-        [0, { verdict: "accept" }],
-        [1, { verdict: "drop" }],
+        [0, "accept"],
+        [1, "drop"],
       ],
     });
     add(ALL, {
@@ -145,8 +144,8 @@ add(ALL, {
   action: "vmap",
   key: ["iifname"],
   map: [
-    ["eth0", { verdict: "accept" }],
-    ["eth1", { verdict: "goto", chain: "target" }],
+    ["eth0", "accept"],
+    ["eth1", "goto target"],
   ],
 });
 for (const name of ["iifname", "oifname"] as const) {
@@ -267,8 +266,8 @@ for (const family of PACKETS) {
       action: "vmap",
       key: [field, "tcp dport"],
       map: [
-        [[one, 22], { verdict: "accept" }],
-        [[two, 80], { verdict: "jump", chain: "target" }],
+        [[one, 22], "accept"],
+        [[two, 80], "jump target"],
       ],
     });
     add(own, { action: "set", field, value: one });
@@ -306,8 +305,8 @@ for (const protocol of ["tcp", "udp", "sctp", "dccp", "udplite"] as const) {
       action: "vmap",
       key: [field],
       map: [
-        [22, { verdict: "accept" }],
-        [23, { verdict: "drop" }],
+        [22, "accept"],
+        [23, "drop"],
       ],
     });
   }
@@ -407,9 +406,9 @@ add(IP, {
   action: "vmap",
   key: ["ct state"],
   map: [
-    ["established", { verdict: "accept" }],
-    ["related", { verdict: "accept" }],
-    ["invalid", { verdict: "drop" }],
+    ["established", "accept"],
+    ["related", "accept"],
+    ["invalid", "drop"],
   ],
 });
 for (const status of ["expected", "seen-reply", "assured", "confirmed", "snat", "dnat", "dying"] as const) {
@@ -524,7 +523,7 @@ nat("srcnat", ["ip"], { action: "snat", address: "192.0.2.0/24" });
 nat("dstnat", ["ip6"], { action: "dnat", address: "2001:db8::/64" });
 
 // Ranges in maps that come with the rule.
-const verdicts = { accept: { verdict: "accept" }, drop: { verdict: "drop" } } as const;
+const verdicts = { accept: "accept", drop: "drop" } as const;
 add(PACKETS, {
   action: "vmap",
   key: ["tcp dport"],

@@ -168,6 +168,6 @@ export function randomRule(dice: Dice): Statement[] {
   for (let left = dice.below(3); left > 0; left--) statements.push(dice.pick(ACTIONS)(dice));
   const verdict = dice.pick([undefined, "accept", "drop", "return"] as const);
   if (verdict !== undefined || statements.length === 0)
-    statements.push({ action: "verdict", verdict: { verdict: verdict ?? "continue" } });
+    statements.push({ action: "verdict", verdict: verdict ?? "continue" });
   return statements;
 }
