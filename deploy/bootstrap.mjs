@@ -294,6 +294,23 @@ function ensureNodeLink() {
   fs.symlinkSync(path.relative(binDirectory, pinnedNode), nodeLink);
 }
 
+/**
+ * Makes the library's package out of dist/, under the name that its users import: examples and tests import it as they do.
+ */
+function ensureLibraryPackage() {
+  const directory = path.join(root, "node_modules", "@nft-proxier", "nft");
+  for (const [name, target] of [
+    ["package.json", "src/nft/package.json"],
+    ["dist", "dist"],
+  ]) {
+    const link = path.join(directory, name);
+    if (fs.existsSync(link)) continue;
+    fs.mkdirSync(directory, { recursive: true });
+    fs.rmSync(link, { force: true });
+    fs.symlinkSync(path.relative(directory, path.join(root, target)), link);
+  }
+}
+
 /** Returns all files under the given paths, relative to the root, sorted. */
 function filesUnder(...paths) {
   const found = [];
@@ -457,6 +474,7 @@ async function main() {
     ...(options.includes("--asan") ? [ensureSanitizedAddon()] : []),
     ensureDist(),
   ]);
+  ensureLibraryPackage();
   console.log(`bootstrap: ${worked ? "ready" : "everything is in place"} (${secondsSince(start).toFixed(1)} s)`);
   if (script.length > 0) become(script);
 }

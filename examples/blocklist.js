@@ -6,7 +6,7 @@
  *   node blocklist.js --remove   removes the table
  */
 import { readFileSync } from "node:fs";
-import { openKernel, Table } from "nft-proxier/table";
+import { openKernel, Table } from "@nft-proxier/nft";
 
 const [file] = process.argv.slice(2);
 if (file === undefined) throw new Error("usage: node blocklist.js FILE | --remove");

@@ -7,7 +7,7 @@
  *
  * The machine must forward packets: sysctl net.ipv4.ip_forward=1.
  */
-import { openKernel, Table } from "nft-proxier/table";
+import { openKernel, Table } from "@nft-proxier/nft";
 
 /** The bit of the connection mark that identifies forwarded connections. Other programs may use the other bits. */
 const FORWARDED = 0x1000;
@@ -23,7 +23,7 @@ const forwards = table.set({
 for (const argument of process.argv.slice(2)) {
   const [, protocol, port, address, to] = /^(\w+):(\d+)=([\d.]+):(\d+)$/.exec(argument) ?? [];
   if (protocol === undefined) throw new Error(`not PROTOCOL:PORT=ADDRESS:PORT: ${argument}`);
-  const name = /** @type {import("nft-proxier/table").ProtocolName} */ (protocol);
+  const name = /** @type {import("@nft-proxier/nft").ProtocolName} */ (protocol);
   forwards.put([name, Number(port)], [address, Number(to)]);
 }
 

@@ -5,7 +5,7 @@
  *   node rate-limiter.js PORT RATE
  *   node rate-limiter.js --remove   removes the table
  */
-import { openKernel, Table } from "nft-proxier/table";
+import { openKernel, Table } from "@nft-proxier/nft";
 
 const [port, rate] = process.argv.slice(2).map(Number);
 const kernel = await openKernel();

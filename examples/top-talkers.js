@@ -5,7 +5,7 @@
  *
  *   node top-talkers.js [HOW-MANY]
  */
-import { openConntrack } from "nft-proxier/conntrack";
+import { openConntrack } from "@nft-proxier/nft/conntrack";
 
 const most = Number(process.argv[2] ?? 10);
 const conntrack = await openConntrack();

@@ -4,7 +4,7 @@
  *
  *   node watcher.js
  */
-import { openKernel } from "nft-proxier/table";
+import { openKernel } from "@nft-proxier/nft";
 
 const kernel = await openKernel();
 const monitor = await kernel.monitor({

@@ -40,7 +40,7 @@ export const tiers: readonly Tier[] = [
   { name: "rollback", what: "upgrade from older versions, rollback to them", runs: "in-namespaces", apart: true },
   {
     name: "package",
-    what: "npm pack, installed and run in a clean root, in Bun and in Deno",
+    what: "npm run pack, installed and run in a clean root, in Bun and in Deno",
     runs: "in-namespaces",
     apart: true,
   },

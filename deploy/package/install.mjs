@@ -1,5 +1,5 @@
 /**
- * `npm install nft-proxier` runs this. It does nothing if a prebuilt addon loads. Otherwise it compiles the addon,
+ * `npm install @nft-proxier/nft` runs this. It does nothing if a prebuilt addon loads. Otherwise it compiles the addon,
  * which needs a C++ compiler, make, python3 and the headers of libnftnl and libmnl. With `--ignore-scripts` nothing is
  * compiled, but the prebuilt addon is used all the same.
  */
@@ -22,7 +22,7 @@ function whyNotPrebuilt() {
   const require = createRequire(import.meta.url);
   const inside = path.join(root, "prebuilds", platform, "nft_proxier.node");
   try {
-    require(existsSync(inside) ? inside : `@nft-proxier/${platform}`);
+    require(existsSync(inside) ? inside : `@nft-proxier/nft-${platform}`);
     return undefined;
   } catch (error) {
     return error.code === "MODULE_NOT_FOUND"
@@ -38,20 +38,20 @@ function compile() {
 }
 
 function fail(reason) {
-  console.error(`nft-proxier: ${reason}.`);
+  console.error(`@nft-proxier/nft: ${reason}.`);
   process.exit(1);
 }
 
 if (process.platform !== "linux") fail(`nf_tables exists only on Linux, and this is ${process.platform}`);
 const reason = whyNotPrebuilt();
 if (reason !== undefined) {
-  console.error(`nft-proxier: ${reason}; compiling it`);
+  console.error(`@nft-proxier/nft: ${reason}; compiling it`);
   if (!compile()) {
     fail(
       `${reason}, and it could not be compiled (see above). It needs a C++17 compiler, make, python3 and the development files of ` +
         "libnftnl and libmnl.\n  Debian, Ubuntu: apt-get install g++ make python3 libnftnl-dev libmnl-dev" +
         "\n  Alpine:         apk add g++ make python3 linux-headers libnftnl-dev libmnl-dev" +
-        "\n  Fedora:         dnf install gcc-c++ make python3 libnftnl-devel libmnl-devel\nThen: npm rebuild nft-proxier",
+        "\n  Fedora:         dnf install gcc-c++ make python3 libnftnl-devel libmnl-devel\nThen: npm rebuild @nft-proxier/nft",
     );
   }
 }

@@ -49,7 +49,7 @@ const HELP = `Builds the files of a release in build/release/, and publishes it 
 Options:
   --registry REGISTRY   where the image is pushed; without it, only the tag is pushed
   --only PART           build only this part, package, image or sbom, and publish nothing (repeatable)
-  --packages DIRECTORY  use the results of npm pack there instead of packing
+  --packages DIRECTORY  use the results of npm run pack there instead of packing
 
 An image in build/release/ of the same commit is used again, so copy an image there that another machine has built.`;
 
@@ -82,7 +82,8 @@ function refuse(problems: readonly string[]): never {
   process.exit(1);
 }
 
-const version = (JSON.parse(read("package.json")) as { version: string }).version;
+const versionIn = (file: string): string => (JSON.parse(read(file)) as { version: string }).version;
+const version = versionIn("package.json");
 const tag = `v${version}`;
 
 /** Parts that were not built, with the reasons. */
@@ -125,22 +126,24 @@ function check(): string {
 
 const packageNames = (from: string): readonly string[] =>
   readdirSync(from)
-    .filter((name) => /^nft-proxier-.*\.tgz$/.test(name))
+    .filter((name) => /^nft-proxier-nft-.*\.tgz$/.test(name))
     .toSorted();
 
 /** Packs the library and its platforms, or takes the given packages, and checks their versions and commits. */
 function makePackages(commit: string): void {
   const given = options.packages;
   if (given === undefined) {
-    console.log("release: npm pack");
-    mustRun("npm", ["pack", `--pack-destination=${directory}`], { cwd: root });
+    console.log("release: npm run pack");
+    mustRun(process.execPath, ["deploy/package/pack.mjs", directory], { cwd: root });
   } else for (const name of packageNames(given)) copyFileSync(path.join(given, name), inRelease(name));
+  // The library has a version of its own.
+  const libraryVersion = versionIn("src/nft/package.json");
   for (const name of packageNames(directory)) {
     const manifest = JSON.parse(mustRun("tar", ["-xzOf", inRelease(name), "package/package.json"])) as {
       version: string;
       gitHead: string;
     };
-    if (manifest.version !== version) refuse([`${name} has version ${manifest.version}, not ${version}`]);
+    if (manifest.version !== libraryVersion) refuse([`${name} has version ${manifest.version}, not ${libraryVersion}`]);
     if (manifest.gitHead !== commit)
       skip(
         `publishing ${name}`,

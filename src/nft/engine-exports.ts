@@ -1,5 +1,5 @@
 /**
- * `nft-proxier/engine`: the declarative Table as the proxier itself uses it. The only public module of this directory, and the only one that other rooms
+ * `@nft-proxier/nft/engine`: the declarative Table as the proxier itself uses it. The only public module of this directory, and the only one that other rooms
  * import (test/unit/source-layout.test.ts).
  */
 export { DeclaredTable, type TableDeclarations } from "./sync/declared-table.js";

@@ -1,5 +1,5 @@
 /**
- * `nft-proxier/table`: nf_tables tables from a Node program. Declare chains, rules, sets and maps, then call `apply()`, which changes
+ * `@nft-proxier/nft`: nf_tables tables from a Node program. Declare chains, rules, sets and maps, then call `apply()`, which changes
  * the kernel's table to match in one atomic transaction.
  *
  * @module

@@ -190,9 +190,9 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
       ]) {
         const content = path.join(directory, `content${name}`, "package");
         mkdirSync(path.join(content, status), { recursive: true });
-        writeFileSync(path.join(content, "package.json"), JSON.stringify({ version: "9.9.9", gitHead: revision }));
+        writeFileSync(path.join(content, "package.json"), JSON.stringify({ version: "8.8.8", gitHead: revision }));
         writeFileSync(path.join(content, status, "libmnl0"), "Package: libmnl0\nVersion: 1.0\nArchitecture: arm64\n");
-        const tarball = path.join(packages, `nft-proxier${name}-9.9.9.tgz`);
+        const tarball = path.join(packages, `nft-proxier-nft${name}-8.8.8.tgz`);
         mustRun("tar", ["-czf", tarball, "-C", path.dirname(content), "package"]);
       }
     }
@@ -203,13 +203,15 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
       expect(git("grep", "-c", "9\\.9\\.9", "--", "package.json", "package-lock.json", "deploy")).toBe(
         "deploy/Dockerfile:2\ndeploy/chart/Chart.yaml:2\ndeploy/kubernetes/kustomization.yaml:1\npackage-lock.json:2\npackage.json:1\n",
       );
+      // The library has a version of its own.
+      shell('sed -i \'s/"version": .*/"version": "8.8.8",/\' src/nft/package.json');
       git("commit", "-qam", "release: 9.9.9");
       const revision = git("rev-parse", "HEAD").trim();
       packagesFrom(revision);
       imageFrom("amd64", revision);
       imageFrom("arm64", revision);
 
-      // The command of the workflow, with the given package instead of npm pack.
+      // The command of the workflow, with the given package instead of npm run pack.
       const steps = (
         parse(readFileSync(inClone(".github/workflows/release.yml"), "utf8")) as {
           jobs: { publish: { steps: { run?: string }[] } };
@@ -245,8 +247,8 @@ describe.skipIf(report.skipped !== undefined)("npm run release", () => {
       expect(debian.map(({ purl, properties }) => [purl, properties?.[0].value])).toEqual([
         ["pkg:deb/debian/libc6@1%3A2%2Bb~1?arch=amd64&distro=debian-12", "nft-proxier-9.9.9-linux-amd64.oci.tar"],
         ["pkg:deb/debian/libc6@1%3A2%2Bb~1?arch=arm64&distro=debian-12", "nft-proxier-9.9.9-linux-arm64.oci.tar"],
-        ["pkg:deb/debian/libmnl0@1.0?arch=arm64&distro=debian-12", "nft-proxier-9.9.9.tgz"],
-        ["pkg:deb/debian/libmnl0@1.0?arch=arm64&distro=debian-12", "nft-proxier-linux-arm64-musl-9.9.9.tgz"],
+        ["pkg:deb/debian/libmnl0@1.0?arch=arm64&distro=debian-12", "nft-proxier-nft-8.8.8.tgz"],
+        ["pkg:deb/debian/libmnl0@1.0?arch=arm64&distro=debian-12", "nft-proxier-nft-linux-arm64-musl-8.8.8.tgz"],
       ]);
 
       // A second run has nothing to do but the image, and a moved commit is refused.

@@ -11,8 +11,8 @@ const ADDON = path.join(ROOT, "build/Release/nft_proxier.node");
 // Outside the checkout, where a bundle would find its addon.
 const directory = path.join("/tmp", `nft-proxier-bundles-${process.pid}`);
 
-const SOURCE = `import { openKernel, Table } from "nft-proxier/table";
-import { openConntrack } from "nft-proxier/conntrack";
+const SOURCE = `import { openKernel, Table } from "@nft-proxier/nft";
+import { openConntrack } from "@nft-proxier/nft/conntrack";
 (async () => {
   console.log("loaded", typeof Table);
   const kernel = await openKernel();
@@ -25,7 +25,7 @@ import { openConntrack } from "nft-proxier/conntrack";
 beforeAll(() => {
   rmSync(directory, { recursive: true, force: true });
   mkdirSync(path.join(directory, "node_modules"), { recursive: true });
-  symlinkSync(ROOT, path.join(directory, "node_modules", "nft-proxier"));
+  symlinkSync(path.join(ROOT, "node_modules/@nft-proxier"), path.join(directory, "node_modules/@nft-proxier"));
   writeFileSync(path.join(directory, "main.mjs"), SOURCE);
   return () => rmSync(directory, { recursive: true, force: true });
 });
@@ -69,7 +69,7 @@ test.each([
 );
 
 test("a bundle that has the library as external runs as it is", async () => {
-  const output = await bundle("external.mjs", "esm", ["nft-proxier/table", "nft-proxier/conntrack"]);
-  expect(readFileSync(output, "utf8")).toContain('from "nft-proxier/table"');
+  const output = await bundle("external.mjs", "esm", ["@nft-proxier/nft", "@nft-proxier/nft/conntrack"]);
+  expect(readFileSync(output, "utf8")).toContain('from "@nft-proxier/nft"');
   expect(await run(output)).toBe("loaded function\nport true\n");
 });

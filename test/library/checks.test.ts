@@ -19,7 +19,7 @@ import {
   Table,
   type TableOptions,
   TableWatch,
-} from "nft-proxier/table";
+} from "@nft-proxier/nft";
 
 type ActionSamples = { readonly [K in Action["action"]]: Required<Extract<Statement, { action: K }>> };
 

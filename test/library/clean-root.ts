@@ -24,7 +24,7 @@ export interface Report {
   readonly size: number;
   readonly unpackedSize: number;
   readonly files: readonly string[];
-  /** All tarballs that npm pack wrote. */
+  /** All tarballs that were written. */
   readonly tarballs: readonly string[];
   /** Directories of packages after the installation, relative to the project. */
   readonly installed: readonly string[];
@@ -57,7 +57,7 @@ function npmScript(): string {
 
 function pack(): Pick<Report, "size" | "unpackedSize" | "files" | "tarballs"> {
   for (const name of tarballs()) rmSync(path.join(directory, name));
-  const output = mustRun("npm", ["pack", "--json", `--pack-destination=${directory}`], { cwd: checkout });
+  const output = mustRun(process.execPath, ["deploy/package/pack.mjs", directory], { cwd: checkout });
   const [packed] = JSON.parse(output) as { size: number; unpackedSize: number; files: { path: string }[] }[];
   const { size, unpackedSize, files } = packed;
   return { size, unpackedSize, files: files.map((file) => file.path), tarballs: tarballs() };
@@ -65,17 +65,19 @@ function pack(): Pick<Report, "size" | "unpackedSize" | "files" | "tarballs"> {
 
 function tarballs(): string[] {
   return readdirSync(directory)
-    .filter((name) => /^nft-proxier-.*\.tgz$/.test(name))
+    .filter((name) => /^nft-proxier-nft-.*\.tgz$/.test(name))
     .toSorted();
 }
 
-const { version } = JSON.parse(readFileSync(path.join(checkout, "package.json"), "utf8")) as { version: string };
+const { version } = JSON.parse(readFileSync(path.join(checkout, "src/nft/package.json"), "utf8")) as {
+  version: string;
+};
 
 /** Installs tarballs in an empty project, without a network, a compiler and npm's cache. Returns npm's output. */
 function install(project: string, env: Readonly<Record<string, string>>, ...names: readonly string[]): string {
   mkdirSync(project, { recursive: true });
   writeFileSync(path.join(project, "package.json"), '{ "name": "stranger", "private": true, "type": "module" }\n');
-  const files = names.map((name) => path.join(directory, `nft-proxier-${name}.tgz`));
+  const files = names.map((name) => path.join(directory, `nft-proxier-nft-${name}.tgz`));
   const options = ["--offline", `--cache=${path.join(directory, "npm-cache")}`, "--foreground-scripts"];
   const result = spawnSync(
     process.execPath,

@@ -21,7 +21,7 @@ const call = (port: number, options = {}, to = "192.0.2.1", from = "192.0.2.2"):
 
 beforeAll(async () => {
   mkdirSync(path.join(project, "node_modules"), { recursive: true });
-  symlinkSync(root, path.join(project, "node_modules", "nft-proxier"));
+  symlinkSync(path.join(root, "node_modules/@nft-proxier"), path.join(project, "node_modules/@nft-proxier"));
   writeFileSync(path.join(project, "package.json"), '{ "type": "module" }');
   lab = await createLab("cookbook-");
   const { host, client, behind } = lab;

@@ -12,7 +12,7 @@ let namespace: Namespace;
 
 beforeAll(async () => {
   mkdirSync(path.join(project, "node_modules"), { recursive: true });
-  symlinkSync(root, path.join(project, "node_modules", "nft-proxier"));
+  symlinkSync(path.join(root, "node_modules/@nft-proxier"), path.join(project, "node_modules/@nft-proxier"));
   namespace = await Namespace.create("documented");
 });
 afterAll(async () => {

@@ -11,7 +11,7 @@ export interface Documented {
   readonly output: string;
 }
 
-const PRELUDE = `import { openKernel, Table } from "nft-proxier/table";
+const PRELUDE = `import { openKernel, Table } from "@nft-proxier/nft";
 const kernel = await openKernel();
 const table = new Table(kernel, { family: "inet", name: "mine" });
 `;

@@ -1,7 +1,7 @@
 /** Sets that packets fill: read and changed by the program, on the real kernel. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, expectTypeOf, test } from "vitest";
-import { type DynamicMap, FieldError, type Kernel, openKernel, Table, TableError } from "nft-proxier/table";
+import { type DynamicMap, FieldError, type Kernel, openKernel, Table, TableError } from "@nft-proxier/nft";
 import { Namespace } from "../lab/namespace.ts";
 
 let namespace: Namespace;

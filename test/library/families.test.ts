@@ -1,6 +1,6 @@
 /** Tables of the families netdev, bridge, inet and arp: which real packets their rules match, what is rejected, and the text that nft reads. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { FieldError, type Kernel, openKernel, printRule, type Statement, Table } from "nft-proxier/table";
+import { FieldError, type Kernel, openKernel, printRule, type Statement, Table } from "@nft-proxier/nft";
 import { Namespace } from "../lab/namespace.ts";
 
 let host: Namespace;

@@ -1,7 +1,7 @@
 /** Information on sets and conntrack entries is true: after removal, for output that is used as input again, in types, and when printed. */
 import { inspect } from "node:util";
 import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from "vitest";
-import { type ConntrackEntry, openConntrack } from "nft-proxier/conntrack";
+import { type ConntrackEntry, openConntrack } from "@nft-proxier/nft/conntrack";
 import {
   type DataMap,
   type DynamicMap,
@@ -19,7 +19,7 @@ import {
   Table,
   TableError,
   type VerdictMap,
-} from "nft-proxier/table";
+} from "@nft-proxier/nft";
 import { Namespace } from "../lab/namespace.ts";
 
 let namespace: Namespace;

@@ -1,7 +1,7 @@
 /** Ranges and the catch-all element as keys of sets, maps and verdict maps, on the real kernel, with packets. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { FieldError, type Kernel, openKernel, Table } from "nft-proxier/table";
+import { FieldError, type Kernel, openKernel, Table } from "@nft-proxier/nft";
 import { Namespace } from "../lab/namespace.ts";
 
 let namespace: Namespace;

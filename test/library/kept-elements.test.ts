@@ -1,7 +1,7 @@
 /** Elements that outlive the program, and lists of elements, on the real kernel. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { FieldError, type Kernel, openKernel, type SetSpec, Table, type TableOptions } from "nft-proxier/table";
+import { FieldError, type Kernel, openKernel, type SetSpec, Table, type TableOptions } from "@nft-proxier/nft";
 import { Namespace } from "../lab/namespace.ts";
 
 let namespace: Namespace;

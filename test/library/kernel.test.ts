@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type ChangeBatch, FieldError, type Kernel, openKernel, type SetInfo, Table } from "nft-proxier/table";
+import { type ChangeBatch, FieldError, type Kernel, openKernel, type SetInfo, Table } from "@nft-proxier/nft";
 import { Namespace } from "../lab/namespace.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../..");
@@ -43,7 +43,7 @@ test("a commit carries the program's name: its file's, its title, or the option"
   const file = path.join(directory, "ban-list-keeper.mjs");
   writeFileSync(
     file,
-    `import { openKernel, Table } from "nft-proxier/table";
+    `import { openKernel, Table } from "@nft-proxier/nft";
      const [netns, title, programName] = process.argv.slice(2);
      if (title) process.title = title;
      const kernel = await openKernel({ netns, ...(programName && { programName }) });

@@ -13,9 +13,9 @@ import {
   Table,
   TableError,
   TableWatch,
-} from "nft-proxier/table";
-import { type ConntrackEntry, openConntrack } from "nft-proxier/conntrack";
-import { FakeKernel } from "nft-proxier/testing";
+} from "@nft-proxier/nft";
+import { type ConntrackEntry, openConntrack } from "@nft-proxier/nft/conntrack";
+import { FakeKernel } from "@nft-proxier/nft/testing";
 import { eventually } from "../lab/eventually.ts";
 import { Namespace } from "../lab/namespace.ts";
 

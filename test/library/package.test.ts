@@ -24,10 +24,10 @@ import { documented } from "./documented.ts";
 import { testExamples } from "./examples.ts";
 
 const checkout = path.resolve(import.meta.dirname, "../..");
-const installed = path.join(cleanRoot, "app", "node_modules", "nft-proxier");
+const installed = path.join(cleanRoot, "app", "node_modules/@nft-proxier/nft");
 const inside = ["chroot", cleanRoot, "/usr/bin/node"];
 /** The package with the addons of all platforms. */
-const all = path.join(allPlatforms, "node_modules", "nft-proxier");
+const all = path.join(allPlatforms, "node_modules/@nft-proxier/nft");
 const prebuilt = (platform: string): string => path.join(all, "prebuilds", platform, "nft_proxier.node");
 const PLATFORMS = ["linux-arm64-glibc", "linux-arm64-musl", "linux-x64-glibc", "linux-x64-musl"];
 let report: Report;
@@ -49,7 +49,7 @@ function readManifest(packageDirectory: string): Manifest {
 }
 
 const OPEN =
-  'import("nft-proxier/table").then(async (m) => { await (await m.openKernel()).close(); console.log("open"); })';
+  'import("@nft-proxier/nft").then(async (m) => { await (await m.openKernel()).close(); console.log("open"); })';
 
 /** Runs a module of the project, given as text, in the clean root. */
 function runInside(text: string, name = "program.mjs"): { readonly code: number | null; readonly output: string } {
@@ -72,6 +72,7 @@ describe("the tarball", () => {
     const tops = new Set(report.files.map((file) => file.split("/")[0]));
     expect([...tops].toSorted()).toEqual(
       [
+        "CHANGELOG.md",
         "LICENSE",
         "README.md",
         "binding.gyp",
@@ -97,11 +98,11 @@ describe("the tarball", () => {
   test("has the addons in packages of their own, and one file with all of them", () => {
     const { version, optionalDependencies } = readManifest(installed);
     const names = ["", ...PLATFORMS.map((platform) => `-${platform}`)].map(
-      (name) => `nft-proxier${name}-${version}.tgz`,
+      (name) => `nft-proxier-nft${name}-${version}.tgz`,
     );
-    expect(report.tarballs).toEqual([...names, `nft-proxier-${version}-all-platforms.tgz`].toSorted());
+    expect(report.tarballs).toEqual([...names, `nft-proxier-nft-${version}-all-platforms.tgz`].toSorted());
     expect(optionalDependencies).toEqual(
-      Object.fromEntries(PLATFORMS.map((platform) => [`@nft-proxier/${platform}`, version])),
+      Object.fromEntries(PLATFORMS.map((platform) => [`@nft-proxier/nft-${platform}`, version])),
     );
     expect(readdirSync(path.join(all, "prebuilds")).toSorted()).toEqual(PLATFORMS);
     expect(report.files.filter((file) => /\.(node|so)\b/.test(file))).toEqual([]);
@@ -149,21 +150,22 @@ describe("the tarball", () => {
     );
   });
 
-  test("leaves the checkout's package.json unchanged", () => {
-    const { private: isPrivate, bin } = JSON.parse(readFileSync(path.join(checkout, "package.json"), "utf8")) as {
-      private: boolean;
-      bin: object;
-    };
-    expect([isPrivate, bin]).toEqual([true, { "nft-proxier": "dist/main.js" }]);
+  test("has the library's own front page and changelog", () => {
+    const read = (from: string, file: string): string => readFileSync(path.join(from, file), "utf8");
+    expect(read(installed, "README.md").split("\n")[0]).toBe(read(checkout, "src/nft/README.md").split("\n")[0]);
+    expect(read(installed, "CHANGELOG.md")).toBe(read(checkout, "src/nft/CHANGELOG.md"));
+    const links = [...read(installed, "README.md").matchAll(/\]\(([^)#]+)[^)]*\)/g)].map(([, link = ""]) => link);
+    const files = links.filter((link) => !/^https?:/.test(link));
+    expect(files.filter((link) => !existsSync(path.join(installed, link)))).toEqual([]);
   });
 });
 
 describe("npm install", () => {
   test("needs no network, and compiles nothing", () => {
     expect(report.installed.toSorted()).toEqual([
-      `node_modules/@nft-proxier/linux-${process.arch}-glibc`,
-      "node_modules/nft-proxier",
-      "node_modules/nft-proxier/node_modules/node-addon-api",
+      "node_modules/@nft-proxier/nft",
+      `node_modules/@nft-proxier/nft-linux-${process.arch}-glibc`,
+      "node_modules/@nft-proxier/nft/node_modules/node-addon-api",
     ]);
     expect(report.output).not.toContain("compiling");
     for (const from of [installed, all]) expect(existsSync(path.join(from, "build"))).toBe(false);
@@ -185,13 +187,13 @@ describe("npm install", () => {
   });
 
   test("compiles the addon if there is no prebuilt one", { timeout: patience(900_000) }, () => {
-    const copy = path.join(directory, "compiled", "node_modules", "nft-proxier");
+    const copy = path.join(directory, "compiled", "node_modules/@nft-proxier/nft");
     rmSync(path.join(directory, "compiled"), { recursive: true, force: true });
     cpSync(installed, copy, { recursive: true });
     const env = { ...process.env, ...compilers() };
     const done = spawnSync(process.execPath, ["deploy/package/install.mjs"], { cwd: copy, env, encoding: "utf8" });
     expect(`${done.status} ${done.status === 0 ? "" : done.stdout + done.stderr}`).toBe("0 ");
-    const cwd = path.dirname(path.dirname(copy));
+    const cwd = path.join(directory, "compiled");
     expect(mustRun(process.execPath, ["-e", OPEN], { cwd })).toBe("open\n");
   });
 });
@@ -204,17 +206,17 @@ describe("in the clean root", () => {
         .filter((file) => /lib(nftnl|mnl)\./.test(file))
         .map((file) => `${top}/${file}`),
     );
-    expect(libraries.filter((file) => !file.startsWith("app/node_modules/@nft-proxier/"))).toEqual([]);
+    expect(libraries.filter((file) => !file.startsWith("app/node_modules/@nft-proxier/nft-linux-"))).toEqual([]);
   });
 
   test("package.json can be imported", () => {
-    const text = `const { default: it } = await import("nft-proxier/package.json", { with: { type: "json" } });
+    const text = `const { default: it } = await import("@nft-proxier/nft/package.json", { with: { type: "json" } });
       console.log(it.name);`;
-    expect(runInside(text)).toEqual({ code: 0, output: "nft-proxier\n" });
+    expect(runInside(text)).toEqual({ code: 0, output: "@nft-proxier/nft\n" });
   });
 
   test("deeper paths are refused", () => {
-    const text = 'await import("nft-proxier/dist/nft/sync/engine-table.js").catch((error) => console.log(error.code));';
+    const text = 'await import("@nft-proxier/nft/dist/nft/sync/plan.js").catch((error) => console.log(error.code));';
     expect(runInside(text)).toEqual({ code: 0, output: "ERR_PACKAGE_PATH_NOT_EXPORTED\n" });
   });
 
@@ -222,8 +224,8 @@ describe("in the clean root", () => {
     const project = path.join(cleanRoot, "app");
     writeFileSync(
       path.join(project, "typed.ts"),
-      `import { openKernel, Table } from "nft-proxier/table";
-import { openConntrack } from "nft-proxier/conntrack";
+      `import { openKernel, Table } from "@nft-proxier/nft";
+import { openConntrack } from "@nft-proxier/nft/conntrack";
 const table = new Table(await openKernel(), { family: "ip", name: "typed" });
 const map = table.set({ set: "m", key: ["ipv4_addr", "inet_service"], data: ["ipv4_addr"] });
 map.put(["192.0.2.1", 80], "192.0.2.2");
@@ -252,15 +254,15 @@ export const entries: number = await (await openConntrack()).count();
   });
 
   test("the package's version can be read", () => {
-    const text = `import manifest from "nft-proxier/package.json" with { type: "json" };
+    const text = `import manifest from "@nft-proxier/nft/package.json" with { type: "json" };
       console.log(manifest.name, manifest.license);`;
-    expect(runInside(text)).toEqual({ code: 0, output: "nft-proxier GPL-2.0-or-later\n" });
+    expect(runInside(text)).toEqual({ code: 0, output: "@nft-proxier/nft GPL-2.0-or-later\n" });
   });
 
   describe("the examples run where they are installed:", () => {
     testExamples({
       node: inside,
-      examples: "/app/node_modules/nft-proxier/examples",
+      examples: "/app/node_modules/@nft-proxier/nft/examples",
       files: "/app/files",
       root: cleanRoot,
     });

@@ -1,6 +1,6 @@
 /** `Table.plan()`: what an apply would write, on the real kernel. nft runs the text. */
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type Kernel, openKernel, Table } from "nft-proxier/table";
+import { type Kernel, openKernel, Table } from "@nft-proxier/nft";
 import { Namespace } from "../lab/namespace.ts";
 
 let namespace: Namespace;

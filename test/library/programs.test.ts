@@ -14,7 +14,8 @@ let lab: Lab;
 
 beforeAll(async () => {
   mkdirSync(path.join(project, "node_modules"), { recursive: true });
-  symlinkSync(path.resolve(import.meta.dirname, "../.."), path.join(project, "node_modules", "nft-proxier"));
+  const packages = path.resolve(import.meta.dirname, "../../node_modules/@nft-proxier");
+  symlinkSync(packages, path.join(project, "node_modules/@nft-proxier"));
   cpSync(path.join(import.meta.dirname, "programs"), project, { recursive: true });
   lab = await createLab("programs-");
   const { host, client, behind } = lab;

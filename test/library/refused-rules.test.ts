@@ -1,6 +1,6 @@
 /** Rules and sets without a meaning, or with another one than written: refused when declared, whatever the order, with the place in the rule. */
 import { expect, test } from "vitest";
-import { type Family, type Kernel, type SetSpec, type Statement, Table } from "nft-proxier/table";
+import { type Family, type Kernel, type SetSpec, type Statement, Table } from "@nft-proxier/nft";
 
 function declared(family: Family = "ip"): Table {
   // No kernel is needed, because nothing is written.

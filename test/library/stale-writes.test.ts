@@ -1,6 +1,6 @@
 /** Changes by another process that no TableWatch reports. */
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { type Kernel, openKernel, type PlainSet, Table } from "nft-proxier/table";
+import { type Kernel, openKernel, type PlainSet, Table } from "@nft-proxier/nft";
 import { Namespace } from "../lab/namespace.ts";
 
 let namespace: Namespace;

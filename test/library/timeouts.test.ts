@@ -1,7 +1,7 @@
 /** Sets with timeouts that a program fills, on the real kernel: a ban list. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { FieldError, type Kernel, openKernel, type PlainSet, Table, TableWatch } from "nft-proxier/table";
+import { FieldError, type Kernel, openKernel, type PlainSet, Table, TableWatch } from "@nft-proxier/nft";
 import { Namespace } from "../lab/namespace.ts";
 import { longTest } from "../support/long.ts";
 

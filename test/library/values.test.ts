@@ -4,8 +4,8 @@
 import { execFileSync } from "node:child_process";
 import path from "node:path";
 import { describe, expect, test } from "vitest";
-import { FieldError, type Kernel, openKernel, printRule, Table } from "nft-proxier/table";
-import { openConntrack } from "nft-proxier/conntrack";
+import { FieldError, type Kernel, openKernel, printRule, Table } from "@nft-proxier/nft";
+import { openConntrack } from "@nft-proxier/nft/conntrack";
 
 const ROOT = path.resolve(import.meta.dirname, "../..");
 
@@ -206,12 +206,12 @@ describe("conntrack", () => {
 describe("the package", () => {
   test("has four entry points and its package.json, and refuses deeper paths", async () => {
     const resolve = (name: string): string => import.meta.resolve(name);
-    expect(resolve("nft-proxier/table")).toMatch(/\/dist\/nft\/nft-exports\.js$/);
-    expect(resolve("nft-proxier/conntrack")).toMatch(/\/dist\/nft\/conntrack\/connections\.js$/);
-    expect(resolve("nft-proxier/engine")).toMatch(/\/dist\/nft\/engine-exports\.js$/);
-    expect(resolve("nft-proxier/testing")).toMatch(/\/dist\/nft\/testing\/testing-exports\.js$/);
-    expect(resolve("nft-proxier/package.json")).toMatch(/\/package\.json$/);
-    for (const deep of ["nft-proxier", "nft-proxier/dist/nft/sync/engine-table.js"]) {
+    expect(resolve("@nft-proxier/nft")).toMatch(/\/dist\/nft\/nft-exports\.js$/);
+    expect(resolve("@nft-proxier/nft/conntrack")).toMatch(/\/dist\/nft\/conntrack\/connections\.js$/);
+    expect(resolve("@nft-proxier/nft/engine")).toMatch(/\/dist\/nft\/engine-exports\.js$/);
+    expect(resolve("@nft-proxier/nft/testing")).toMatch(/\/dist\/nft\/testing\/testing-exports\.js$/);
+    expect(resolve("@nft-proxier/nft/package.json")).toMatch(/\/package\.json$/);
+    for (const deep of ["@nft-proxier/nft/table", "@nft-proxier/nft/dist/nft/sync/plan.js"]) {
       const script = `await import(${JSON.stringify(deep)}).then(() => console.log("taken"), (e) => console.log(e.code))`;
       const answer = execFileSync(process.execPath, ["--input-type=module", "-e", script], {
         cwd: ROOT,

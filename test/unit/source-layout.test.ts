@@ -106,7 +106,7 @@ test("the machine of `explain` knows neither the node nor texts", () => {
 /** The rest of the library is its own. */
 const ENTRIES = ["nft/engine-exports.ts", "nft/conntrack/", "nft/kernel/"];
 
-test("the proxier uses the library's engine through the package's own entry point, nft-proxier/engine", () => {
+test("the proxier uses the library's engine through the package's own entry point, @nft-proxier/nft/engine", () => {
   const names = FILES.filter((name) => !name.startsWith("nft/"));
   const inside = names.flatMap((name) => filesImportedBy(name).filter((other) => other.startsWith("nft/")));
   expect([...new Set(inside)].filter((name) => !ENTRIES.some((entry) => name.startsWith(entry)))).toEqual([]);

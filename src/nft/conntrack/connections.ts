@@ -1,5 +1,5 @@
 /**
- * `nft-proxier/conntrack`: dumps, gets, deletes, watches and counts entries of the kernel's connection tracking table, through
+ * `@nft-proxier/nft/conntrack`: dumps, gets, deletes, watches and counts entries of the kernel's connection tracking table, through
  * ctnetlink.
  *
  * @module

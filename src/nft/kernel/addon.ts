@@ -45,7 +45,7 @@ function findAddon(): string {
   const prebuilt = path.join(root, "prebuilds", platform, "nft_proxier.node");
   if (existsSync(prebuilt)) return prebuilt;
   try {
-    return requireFrom(built).resolve(`@nft-proxier/${platform}`);
+    return requireFrom(built).resolve(`@nft-proxier/nft-${platform}`);
   } catch {
     return built;
   }
@@ -57,7 +57,7 @@ function requireFrom(file: string): NodeJS.Require {
 }
 
 const BUNDLED =
-  "the addon nft_proxier.node is not next to this code, because a bundler moved the code. Declare nft-proxier/table and nft-proxier/conntrack as external, " +
+  "the addon nft_proxier.node is not next to this code, because a bundler moved the code. Declare @nft-proxier/nft and @nft-proxier/nft/conntrack as external, " +
   "or set the environment variable NFT_PROXIER_ADDON to the addon's path in the installed package";
 
 /** Returns the platform's name in deploy/package/prebuild.ts, such as "linux-x64-glibc". */
@@ -74,14 +74,14 @@ function explain(addon: string, error: unknown): string {
   const reason = reasonOf(error);
   const root = packageDirectory();
   const isCheckout = root !== undefined && existsSync(path.join(root, "deploy/bootstrap.mjs"));
-  const build = isCheckout ? "run `npm run build` in the package's directory" : "run `npm rebuild nft-proxier`";
+  const build = isCheckout ? "run `npm run build` in the package's directory" : "run `npm rebuild @nft-proxier/nft`";
   // An existing build that seems up to date is not built again.
   const rebuild = isCheckout ? `remove build/, and ${build}` : build;
   if (!existsSync(addon)) {
-    const install = isCheckout ? "" : `install @nft-proxier/${platformName()} in the same version if it exists, or `;
+    const install = isCheckout ? "" : `install @nft-proxier/nft-${platformName()} in the same version if it exists, or `;
     const moved = isCheckout
       ? ""
-      : " or, if a bundler has moved this code, declare nft-proxier as external or set NFT_PROXIER_ADDON";
+      : " or, if a bundler has moved this code, declare @nft-proxier/nft as external or set NFT_PROXIER_ADDON";
     return `${addon} does not exist, and there is no prebuilt addon for ${platformName()}: ${install}${build} (needs a C++ compiler, make, python3, libnftnl-dev and libmnl-dev)${moved}`;
   }
   const library = /(lib(?:nftnl|mnl)\.so[.\d]*)/.exec(reason);

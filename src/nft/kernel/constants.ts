@@ -1,6 +1,6 @@
 /**
  * Numbers of linux/netfilter/nf_tables.h and related headers, by the headers' names without their prefix, in lower camel case
- * (NFT_CT_L3PROTOCOL -> CtKey.l3protocol). `nft-proxier/table` exports all of them, for raw kernel expressions.
+ * (NFT_CT_L3PROTOCOL -> CtKey.l3protocol). `@nft-proxier/nft` exports all of them, for raw kernel expressions.
  */
 
 /** NF_INET_*. Only inet tables have ingress (Linux 5.10), with devices; it precedes prerouting. */

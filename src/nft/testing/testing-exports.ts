@@ -1,5 +1,5 @@
 /**
- * `nft-proxier/testing`: a kernel in memory, for the tests of programs that use `nft-proxier/table`.
+ * `@nft-proxier/nft/testing`: a kernel in memory, for the tests of programs that use `@nft-proxier/nft`.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 // Counts the packets of each client, and drops a client's packets above its quota. Prints the counts.
-import { openKernel, Table } from "nft-proxier/table";
+import { openKernel, Table } from "@nft-proxier/nft";
 
 const kernel = await openKernel();
 const table = new Table(kernel, { family: "inet", name: "acct" });

@@ -1,5 +1,5 @@
 // Distributes connections to port 80 over backends with weights. Argument: random, inc or jhash.
-import { type Field, openKernel, Table } from "nft-proxier/table";
+import { type Field, openKernel, Table } from "@nft-proxier/nft";
 
 const kernel = await openKernel();
 const table = new Table(kernel, { family: "ip", name: "lb" });

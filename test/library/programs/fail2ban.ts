@@ -1,6 +1,6 @@
 // Bans an address for BANTIME ms after three lines "FAIL address"; "UNBAN address" ends a ban. Bans outlive this program.
 import { createInterface } from "node:readline";
-import { openKernel, Table } from "nft-proxier/table";
+import { openKernel, Table } from "@nft-proxier/nft";
 
 const kernel = await openKernel({ programName: "f2b" });
 const table = new Table(kernel, { family: "inet", name: "f2b" });

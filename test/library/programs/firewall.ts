@@ -1,5 +1,5 @@
 // A host's firewall. Arguments: an address to block for 8 seconds.
-import { openKernel, Table, type Statement } from "nft-proxier/table";
+import { openKernel, Table, type Statement } from "@nft-proxier/nft";
 
 const kernel = await openKernel();
 const table = new Table(kernel, { family: "inet", name: "fw" });

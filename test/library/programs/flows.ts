@@ -1,6 +1,6 @@
 // Counts a client's connections as they begin and end, deletes those that are left, and prints the numbers.
 import { once } from "node:events";
-import { openConntrack } from "nft-proxier/conntrack";
+import { openConntrack } from "@nft-proxier/nft/conntrack";
 
 const conntrack = await openConntrack();
 const client = process.argv[2];

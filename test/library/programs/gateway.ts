@@ -1,5 +1,5 @@
 // Publishes ports of the host to containers: tcp:8080=198.51.100.2:80. Masquerades what they send.
-import { openKernel, type ProtocolName, Table, type Statement } from "nft-proxier/table";
+import { openKernel, type ProtocolName, Table, type Statement } from "@nft-proxier/nft";
 
 const kernel = await openKernel();
 const table = new Table(kernel, { family: "ip", name: "runtime" });

@@ -1,5 +1,5 @@
 // Drops packets at a device, and in a bridge: a client's address, other DNS than two packets a minute, strange flags, ARP, a VLAN.
-import { openKernel, Table, type Statement } from "nft-proxier/table";
+import { openKernel, Table, type Statement } from "@nft-proxier/nft";
 
 const kernel = await openKernel();
 const counter: Statement = { action: "counter" };

@@ -1,5 +1,5 @@
 // At most three connections of a client to port 8000.
-import { openKernel, Table } from "nft-proxier/table";
+import { openKernel, Table } from "@nft-proxier/nft";
 
 const kernel = await openKernel();
 const table = new Table(kernel, { family: "ip", name: "misc" });

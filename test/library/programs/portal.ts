@@ -1,5 +1,5 @@
 // A captive portal: guests come to the portal on port 8000 whatever they open, members are forwarded. Arguments: members.
-import { openKernel, Table, type Statement } from "nft-proxier/table";
+import { openKernel, Table, type Statement } from "@nft-proxier/nft";
 
 const kernel = await openKernel();
 const table = new Table(kernel, { family: "ip", name: "portal" });
