@@ -1,6 +1,6 @@
+import type { NftKernel } from "../../nft/kernel/nft-kernel.js";
 import { writeError } from "../stdio.js";
-import type { Answers } from "./answers.js";
-import { DaemonAnswers, isDaemonAway } from "./daemon-answers.js";
+import { DaemonAnswers, type DaemonAwayError, isDaemonAway } from "./daemon-answers.js";
 
 /**
  * Asks the daemon. If no daemon answers, asks the kernel, and writes to stderr that it does not show `lacking`. A user who may not ask the
@@ -10,19 +10,17 @@ import { DaemonAnswers, isDaemonAway } from "./daemon-answers.js";
 export async function askDaemonOrKernel<T>(
   socket: string | undefined,
   lacking: string,
-  ask: (answers: Answers) => Promise<T>,
+  askDaemon: (answers: DaemonAnswers) => Promise<T>,
+  askKernel: (kernel: NftKernel, away: DaemonAwayError) => Promise<T>,
 ): Promise<T> {
   try {
-    return await ask(new DaemonAnswers(socket));
+    return await askDaemon(new DaemonAnswers(socket));
   } catch (error) {
     if (!isDaemonAway(error) || error.cause.remedy === undefined) throw error;
-    const [{ openKernel }, { KernelAnswers }] = await Promise.all([
-      import("../open-kernel.js"),
-      import("./kernel-answers.js"),
-    ]);
+    const { openKernel } = await import("../open-kernel.js");
     const kernel = await openKernel();
     try {
-      const answer = await ask(new KernelAnswers(kernel, error));
+      const answer = await askKernel(kernel, error);
       writeError(`${error.message} The kernel alone does not show ${lacking}.`);
       return answer;
     } finally {

@@ -11,10 +11,9 @@ import type {
 } from "../../observe/status-report.js";
 import type { Addressed } from "../../tools/explain/machine/packet-spec.js";
 import { UserError } from "../stdio.js";
-import type { Answers } from "./answers.js";
 
 /** Answers of the daemon. Its methods reject with UserError, caused by DaemonAway, if no daemon of this version answers. */
-export class DaemonAnswers implements Answers {
+export class DaemonAnswers {
   readonly #socket: string;
 
   /** @param socket path of the daemon's control socket. Default: the one of this network namespace. */
@@ -34,15 +33,17 @@ export class DaemonAnswers implements Answers {
     return this.#ask("diagnosis");
   }
 
+  /** All service ports. */
   services(): Promise<ServiceList> {
     return this.#list("services");
   }
 
+  /** All service ports with their endpoints. */
   endpoints(): Promise<ServiceList> {
     return this.#list("endpoints");
   }
 
-  /** @param what "endpoints": with each port's endpoints. */
+  /** All service ports, a few at a time, so that they need not be in memory together. @param what "endpoints": with each port's endpoints. */
   async eachService(
     onItems: (items: readonly ServicePortStatus[]) => void,
     what: "services" | "endpoints" = "services",
@@ -50,6 +51,7 @@ export class DaemonAnswers implements Answers {
     await this.#items([what], onItems);
   }
 
+  /** The ports of one service with their endpoints. Resolves to undefined if it is not served. */
   service(namespace: string, name: string): Promise<ServiceList | undefined> {
     return this.#list("services", namespace, name).catch(ifFound);
   }
@@ -60,6 +62,7 @@ export class DaemonAnswers implements Answers {
     return (await answer.catch(ifFound))?.reason;
   }
 
+  /** The service that has the address and port, or else that node port. Resolves to undefined if there is none. */
   ownerOf(to: Addressed): Promise<ServiceList | undefined> {
     return this.#list(...ownerPath(to)).catch(ifFound);
   }

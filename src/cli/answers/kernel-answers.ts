@@ -1,17 +1,52 @@
+/** Answers about this node from the kernel, if no daemon runs. */
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { batchLayout } from "../../nft/kernel/element-batch.js";
 import type { DaemonAway } from "../../daemon/control/client.js";
-import { UserError } from "../stdio.js";
-import type { DaemonAwayError } from "./daemon-answers.js";
-import type { Answers, KernelService, KernelServiceList, KernelStatus } from "./answers.js";
 import type { Kernel, SetDump, Verdict } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
+import type { ServiceAddress } from "../../model/service-address.js";
 import { handoverProblems } from "../../migration/handover/handover-problems.js";
 import { API_VERSION, type StatusProblem } from "../../observe/status-report.js";
-import { conntrackFill, conntrackFull, forwardingOff } from "../../node/packet-settings.js";
+import { type ConntrackFill, conntrackFill, conntrackFull, forwardingOff } from "../../node/packet-settings.js";
 import { unpackNumber, unpackServiceKey } from "../../ruleset/key-packer.js";
 import { isBySource, hasAffinity, unpackList } from "../../ruleset/list-values.js";
 import { ChainName, FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../../ruleset/names.js";
+
+/** A VIP and port, or a node port, from the kernel's maps. */
+export interface KernelService extends ServiceAddress {
+  /** The list of endpoints for new connections, or their fate if there is none. */
+  readonly list:
+    | "cluster"
+    | "cluster, masqueraded"
+    | "local"
+    | "by source"
+    | "by client"
+    | "rejected"
+    | "dropped"
+    | "another layout";
+  /** Undefined if the maps do not contain it (affinity, slots, tables of another layout). */
+  readonly endpoints?: number;
+}
+
+export interface KernelServiceList {
+  readonly apiVersion: typeof API_VERSION;
+  readonly kind: "KernelServiceList";
+  readonly items: readonly KernelService[];
+}
+
+/** The status of a node whose daemon does not answer. */
+export interface KernelStatus {
+  readonly apiVersion: typeof API_VERSION;
+  readonly kind: "KernelStatus";
+  readonly families: readonly {
+    readonly family: IpFamily;
+    readonly inForce: boolean;
+    /** Number of VIPs and node ports, each with its port and protocol. */
+    readonly entries: number;
+  }[];
+  readonly conntrack?: ConntrackFill;
+  readonly problems: readonly StatusProblem[];
+}
 
 const LISTS = { cluster: "cluster", masq: "cluster, masqueraded", local: "local", affinity: "by client" } as const;
 
@@ -83,35 +118,6 @@ async function entriesOf(kernel: Kernel, family: IpFamily, set: SetDump | undefi
 
 function hex(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString("hex");
-}
-
-/** Answers from the active rules, if no daemon answers. Names, reasons and history are unknown. */
-export class KernelAnswers implements Answers {
-  readonly #kernel: Kernel;
-  readonly #away: DaemonAwayError;
-
-  /** @param away why the daemon does not answer. */
-  constructor(kernel: Kernel, away: DaemonAwayError) {
-    this.#kernel = kernel;
-    this.#away = away;
-  }
-
-  status(): Promise<KernelStatus> {
-    return kernelStatus(this.#kernel, this.#away.cause);
-  }
-
-  async services(): Promise<KernelServiceList> {
-    const list = await kernelServices(this.#kernel);
-    if (list !== undefined) return list;
-    const noTable = `There is no table ${TABLE_NAME} either, so no rules of nft-proxier are active.`;
-    throw new UserError(`${this.#away.message} ${noTable}`);
-  }
-
-  readonly events = (): Promise<never> => Promise.reject(this.#away);
-  readonly eachService = this.events;
-  readonly endpoints = this.events;
-  readonly service = this.events;
-  readonly ownerOf = this.events;
 }
 
 /** The report always has the problem that no daemon answers. Rejects with KernelError. */

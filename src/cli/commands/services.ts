@@ -1,10 +1,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { linesText } from "../../base/columns.js";
 import { compareServices, type ServiceList, type ServicePortStatus, serviceText } from "../../observe/status-report.js";
+import type { Kernel } from "../../nft/kernel/kernel.js";
+import { TABLE_NAME } from "../../ruleset/names.js";
 import { askDaemonOrKernel } from "../answers/ask-daemon-or-kernel.js";
 import { DaemonAnswers } from "../answers/daemon-answers.js";
 import { withConnections, withConnectionsLeft } from "../answers/endpoint-connections.js";
-import type { Answers, KernelServiceList } from "../answers/answers.js";
 import { select } from "../answers/selection.js";
 import type { ServicesOptions, SortBy } from "../options.js";
 import { UserError, writeOut } from "../stdio.js";
@@ -23,7 +24,12 @@ export async function servicesCommand(words: readonly string[], options: Service
   if (options.watch === true) return watchServices(words, options);
   const text =
     words.length === 0
-      ? await askDaemonOrKernel(options.socket, LACKING, (answers) => listText(answers, options))
+      ? await askDaemonOrKernel(
+          options.socket,
+          LACKING,
+          (answers) => listText(answers, options),
+          (kernel, away) => kernelText(kernel, away, options),
+        )
       : await namedText(words, options);
   await writeOut(text);
   return 0;
@@ -34,16 +40,16 @@ async function namedText(words: readonly string[], options: ServicesOptions): Pr
   return servicesText(filtered(list, options), options, describeLines);
 }
 
-async function listText(answers: Answers, options: ServicesOptions): Promise<string> {
+async function listText(answers: DaemonAnswers, options: ServicesOptions): Promise<string> {
   const { output, sortBy } = options;
-  if (output === "wide" && answers instanceof DaemonAnswers) {
+  if (output === "wide") {
     const list = filtered(await withConnectionsLeft(await answers.endpoints()), options);
     return servicesText(list, options, (items, table) => [
       ...tableLines(SERVICE_COLUMNS, items, table),
       ...endpointLines(items, table),
     ]);
   }
-  if (output === "table" && sortBy === undefined && answers instanceof DaemonAnswers) {
+  if (output === "table" && sortBy === undefined) {
     // Only the cells are kept, because there may be tens of thousands of services.
     const table = new Table(SERVICE_COLUMNS, tableOptions(options));
     let any = false;
@@ -56,9 +62,8 @@ async function listText(answers: Answers, options: ServicesOptions): Promise<str
     });
     return any ? linesText(table.flush()) : noneText(options);
   }
-  const list = await answers.services();
-  if (list.kind === "KernelServiceList") return kernelText(list, options);
-  return servicesText(filtered(list, options), options, (items, table) => tableLines(SERVICE_COLUMNS, items, table));
+  const list = filtered(await answers.services(), options);
+  return servicesText(list, options, (items, table) => tableLines(SERVICE_COLUMNS, items, table));
 }
 
 function tableOptions({ headers = true, output }: ServicesOptions): TableOptions {
@@ -84,7 +89,12 @@ export async function servicesText(
   return items.length === 0 ? noneText(options) : linesText(lines(items, tableOptions(options)));
 }
 
-async function kernelText(list: KernelServiceList, options: ServicesOptions): Promise<string> {
+async function kernelText(kernel: Kernel, { message }: UserError, options: ServicesOptions): Promise<string> {
+  const { kernelServices } = await import("../answers/kernel-answers.js");
+  const list = await kernelServices(kernel);
+  if (list === undefined) {
+    throw new UserError(`${message} There is no table ${TABLE_NAME} either, so no rules of nft-proxier are active.`);
+  }
   const { items } = list;
   const { output } = options;
   if (output === "json" || output === "yaml") return structuredText(list, output);

@@ -3,7 +3,7 @@ import { linesText } from "../../base/columns.js";
 import type { StatusEvent, StatusReport } from "../../observe/status-report.js";
 import { askDaemonOrKernel } from "../answers/ask-daemon-or-kernel.js";
 import { DaemonAnswers } from "../answers/daemon-answers.js";
-import type { KernelStatus } from "../answers/answers.js";
+import type { KernelStatus } from "../answers/kernel-answers.js";
 import type { StatusOptions } from "../options.js";
 import { UserError, writeOut } from "../stdio.js";
 import { EVENT_COLUMNS, statusLines } from "../text/status-text.js";
@@ -28,9 +28,18 @@ export async function statusCommand(options: StatusOptions): Promise<number> {
     await writeOut(output === "text" ? eventText(list.items) : await structuredText(list, output));
     return 0;
   }
-  const report = await askDaemonOrKernel(socket, LACKING, (answers) => answers.status());
+  const report = await askStatus(socket);
   await writeOut(output === "text" ? linesText(statusLines(report)) : await structuredText(report, output));
   return report.problems.length === 0 ? 0 : 1;
+}
+
+function askStatus(socket: string | undefined): Promise<StatusReport | KernelStatus> {
+  return askDaemonOrKernel<StatusReport | KernelStatus>(
+    socket,
+    LACKING,
+    (answers) => answers.status(),
+    async (kernel, { cause }) => (await import("../answers/kernel-answers.js")).kernelStatus(kernel, cause),
+  );
 }
 
 function eventText(items: readonly StatusEvent[]): string {
@@ -41,7 +50,7 @@ function eventText(items: readonly StatusEvent[]): string {
 /** Prints the status, and again whenever its problems change. Ends with Ctrl-C, or if the output's reader is gone. */
 async function watchStatus(socket: string | undefined): Promise<number> {
   for (let shown: string | undefined; ; await sleep(WATCH_MS)) {
-    const report: StatusReport | KernelStatus = await askDaemonOrKernel(socket, LACKING, (answers) => answers.status());
+    const report = await askStatus(socket);
     const now = JSON.stringify(report.problems);
     if (now === shown) continue;
     const head = shown === undefined ? [] : ["", new Date().toISOString()];

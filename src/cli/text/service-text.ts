@@ -6,7 +6,7 @@ import { withPort } from "../../base/ip.js";
 import { annotationTexts, annotationWords } from "../../daemon/answers/annotation-text.js";
 import { vipsOf } from "../../model/service-address.js";
 import { type EndpointStatus, type ServicePortStatus, serviceText } from "../../observe/status-report.js";
-import type { KernelService } from "../answers/answers.js";
+import type { KernelService } from "../answers/kernel-answers.js";
 import { REFUSAL_REASONS, type RefusalReason } from "../../ruleset/refusals.js";
 import { type Column, tableLines, type TableOptions } from "./text-table.js";
 import { factLines, wrap } from "./terminal.js";

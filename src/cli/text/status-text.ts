@@ -13,7 +13,7 @@ import {
   type StatusProblem,
   type StatusReport,
 } from "../../observe/status-report.js";
-import type { KernelStatus } from "../answers/answers.js";
+import type { KernelStatus } from "../answers/kernel-answers.js";
 import type { Column } from "./text-table.js";
 import { factLines, wrap } from "./terminal.js";
 
