@@ -54,7 +54,7 @@ export function createTable(interfaces: readonly string[]): Op[] {
   ];
 }
 
-const goto = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "goto", chain } });
+const goto = (chain: string): Statement => ({ action: "verdict", verdict: `goto ${chain}` });
 
 function rule(chain: string, ...statements: readonly Statement[]): Op {
   return { op: "add", kind: "rule", ...FLOWTABLE_REF, chain, exprs: lowerRule({ statements }, FLOWTABLE_REF).exprs };
