@@ -9,8 +9,8 @@ interface RunnerOptions {
   readonly gapMs: number;
   /** Longest wait between two attempts after failures, ms. */
   readonly maxRetryMs: number;
-  /** Monotonic clock, ms. */
-  now(): number;
+  /** Monotonic clock, ms. Default: performance.now. */
+  readonly now?: () => number;
 }
 
 /** First wait after a failure, ms. It doubles with each failure. */
@@ -27,6 +27,7 @@ export interface WriteOutcome {
 export class BoundedFrequencyRunner {
   readonly #write: () => Promise<WriteOutcome>;
   readonly #options: RunnerOptions;
+  readonly #now: () => number;
   #timer: NodeJS.Timeout | undefined;
   #dueAt = Number.POSITIVE_INFINITY;
   #lastStart = Number.NEGATIVE_INFINITY;
@@ -37,6 +38,7 @@ export class BoundedFrequencyRunner {
   constructor(write: () => Promise<WriteOutcome>, options: RunnerOptions) {
     this.#write = write;
     this.#options = options;
+    this.#now = options.now ?? (() => performance.now());
     this.#backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: options.maxRetryMs });
   }
 
@@ -45,7 +47,7 @@ export class BoundedFrequencyRunner {
    * a retry waits for its backoff, but a change may remove the cause.
    */
   requestIn(ms: number): void {
-    const now = this.#options.now();
+    const now = this.#now();
     this.#schedule(Math.max(now + ms, this.#lastStart + this.#options.gapMs));
   }
 
@@ -65,7 +67,7 @@ export class BoundedFrequencyRunner {
 
   #arm(): void {
     clearTimeout(this.#timer);
-    const wait = Math.max(0, this.#dueAt - this.#options.now());
+    const wait = Math.max(0, this.#dueAt - this.#now());
     this.#timer = setTimeout(() => {
       this.#running = this.#run();
     }, wait);
@@ -73,10 +75,10 @@ export class BoundedFrequencyRunner {
 
   async #run(): Promise<void> {
     this.#dueAt = Number.POSITIVE_INFINITY;
-    this.#lastStart = this.#options.now();
+    this.#lastStart = this.#now();
     const outcome = await this.#write();
     this.#running = undefined;
-    const now = this.#options.now();
+    const now = this.#now();
     if (outcome.ok) this.#backoff.reset();
     else this.#schedule(now + this.#backoff.next());
     if (outcome.againMs !== undefined) this.#schedule(now + outcome.againMs);

@@ -156,9 +156,8 @@ class Daemon {
         proxier.model.healthCheck(family, service);
       const health = serviceHealth({ nodeName, events, log }, this.#observation, check);
       parts.push({ observer: health, problems: () => healthCheckProblems(health), stop: () => health.close() });
-      const { legacy, connection: netlink } = kernel;
       const { excludeCIDRs } = config.ipvs;
-      const leftovers = new LeftoverRemoval({ kernel, log, families, legacy, netlink, excludeCIDRs });
+      const leftovers = new LeftoverRemoval({ kernel, log, families, excludeCIDRs });
       parts.push({
         observer: leftovers,
         problems: () => leftoverProblems(leftovers),

@@ -47,9 +47,7 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
     }
     if (!(await endHandover({ kernel, log }, IP_FAMILIES))) code = 1;
     if (!(await removeFlowtable(kernel, log))) code = 1;
-    const { legacy, connection } = kernel;
-    const options = { kernel, log, families: IP_FAMILIES, legacy, netlink: connection, excludeCIDRs };
-    if (!(await removeLeftovers(options))) code = 1;
+    if (!(await removeLeftovers({ kernel, log, families: IP_FAMILIES, excludeCIDRs }))) code = 1;
     for (const family of await returned(kernel, removed)) {
       const hint = "end nft-proxier or kube-proxy on this node, then run cleanup again";
       log.error({ family, table: TABLE_NAME, hint }, "the table is back: a running program wrote it again");

@@ -3,8 +3,7 @@
  * nothing.
  */
 import { findIpvs } from "./find-ipvs.js";
-import { findLegacy, type LegacyReader } from "./find-legacy.js";
-import type { ForeignLeftover } from "./foreign-leftover.js";
+import { findLegacy, type ForeignLeftover, type LegacyReader } from "./find-legacy.js";
 
 export interface ForeignOptions {
   /** Directory that contains /proc. Default "/". */

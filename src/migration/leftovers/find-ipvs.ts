@@ -1,9 +1,8 @@
 /**
- * Finds leftovers of kube-proxy's IPVS mode in /proc. Used for checks that must change nothing, and if netlink is not
- * available.
+ * Finds leftovers of kube-proxy's IPVS mode in /proc. Used for checks that must change nothing.
  */
 import { counted } from "../../base/counted.js";
-import type { ForeignLeftover } from "./foreign-leftover.js";
+import type { ForeignLeftover } from "./find-legacy.js";
 import { IPVS_INTERFACE } from "./ipvs-names.js";
 import { readText } from "../../node/proc-file.js";
 

@@ -6,12 +6,21 @@ import { counted } from "../../base/counted.js";
 import { reasonOf } from "../../base/unknown.js";
 import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
-import type { ForeignLeftover } from "./foreign-leftover.js";
 import { IPTABLES_TABLES, type IptablesTable, isOwnChain } from "./iptables-names.js";
 import { legacyTableNames } from "../../node/proc-file.js";
 
-/** The tables of the older iptables. Without `chains`, they are only reported as present. */
-export type LegacyReader = Partial<Pick<LegacyTables, "chains">>;
+export type LegacyReader = Pick<LegacyTables, "chains">;
+
+/** Rules of kube-proxy outside nf_tables. */
+export interface ForeignLeftover {
+  readonly kind: "iptables-legacy" | "ipvs";
+  /** The finding: "ip nat: KUBE-SERVICES and 12 more chains". */
+  readonly seen: string;
+  /** Whether none of kube-proxy's objects was seen, because they cannot be read. */
+  readonly isUncertain?: boolean;
+  /** The command that removes it, for an operator. */
+  readonly command: string;
+}
 
 /**
  * In kube-proxy's own image: in ours, a program of that name leaves these tables alone. It also deletes our tables, which a
@@ -52,7 +61,7 @@ async function ownChains(
   table: IptablesTable,
   legacy: LegacyReader | undefined,
 ): Promise<string[] | string> {
-  if (legacy?.chains === undefined) return "its chains were not read";
+  if (legacy === undefined) return "its chains were not read";
   try {
     return (await legacy.chains(family, table)).filter((chain) => isOwnChain(table, chain));
   } catch (error) {

@@ -4,10 +4,10 @@
  * an idle one ends in IPVS by itself (`ipvs.tcpTimeout`, 15 min), so the remaining ones are in use. Waiting servers
  * accept no new connections, and cost one check a minute. kube-proxy's own graceful termination has no limit either.
  */
-import { callLater, type Later } from "./call-later.js";
 import { counted } from "../../base/counted.js";
 import { type IpFamily, parseCIDR, type Prefix } from "../../base/ip.js";
 import { Backoff } from "../../base/backoff.js";
+import { BoundedFrequencyRunner, type WriteOutcome } from "../../base/bounded-frequency-runner.js";
 import type { Logger } from "../../base/logger.js";
 import { reasonOf } from "../../base/unknown.js";
 import { foundAny, type IpvsKernel, type IpvsPass, ipvsPass, isDone, type Removed, removedAny } from "./ipvs-pass.js";
@@ -27,9 +27,7 @@ interface IpvsRemovalOptions {
   readonly kernel: IpvsKernel;
   readonly log: Logger;
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
-  readonly excludeCIDRs?: readonly string[];
-  /** Default: callLater. */
-  readonly later?: Later;
+  readonly excludeCIDRs: readonly string[];
 }
 
 /**
@@ -56,33 +54,25 @@ export async function removeIpvsNow(options: IpvsRemovalOptions, families: reado
 export class IpvsRemoval {
   readonly #options: IpvsRemovalOptions;
   readonly #excluded: readonly Prefix[];
-  readonly #later: Later;
   readonly #families = new Set<IpFamily>();
   #last: IpvsPass | undefined;
   /** Sum over all passes since the last completed removal. */
   #removed: Removed = NOTHING;
   readonly #backoff = new Backoff({ firstMs: FIRST_MS, longestMs: LONGEST_MS });
-  #cancel: (() => void) | undefined;
-  #work: Promise<void> = Promise.resolve();
+  readonly #runner = new BoundedFrequencyRunner(() => this.#pass(), { gapMs: 0, maxRetryMs: LONGEST_MS });
   #busyPasses = 0;
   #failed = false;
-  #closed = false;
 
   constructor(options: IpvsRemovalOptions) {
     this.#options = options;
     this.#excluded = prefixesOf(options.excludeCIDRs);
-    this.#later = options.later ?? callLater;
   }
 
-  /**
-   * Our rules of the family are active, so its objects in IPVS may be removed. Resolves after the first check. Never
-   * rejects.
-   */
-  async start(family: IpFamily): Promise<void> {
+  /** Our rules of the family are active, so its objects in IPVS may be removed. */
+  start(family: IpFamily): void {
     this.#families.add(family);
     this.#backoff.reset();
-    this.#cancel?.();
-    await this.#check();
+    this.#runner.requestIn(0);
   }
 
   /** Describes the objects that remain in use. Returns undefined if nothing does. */
@@ -102,27 +92,16 @@ export class IpvsRemoval {
   }
 
   /** Stops. No check runs after it resolves. */
-  async close(): Promise<void> {
-    this.#closed = true;
-    this.#cancel?.();
-    await this.#work;
+  close(): Promise<void> {
+    return this.#runner.stop();
   }
 
-  /** Runs one check at a time, and schedules the next. */
-  #check(): Promise<void> {
-    const before = this.#work;
-    this.#work = (async () => {
-      await before;
-      if (this.#closed) return;
-      this.#cancel?.();
-      const again = await this.#pass();
-      if (again && !this.#closed) this.#cancel = this.#later(() => void this.#check(), this.#backoff.next());
-    })();
-    return this.#work;
+  async #pass(): Promise<WriteOutcome> {
+    return { ok: true, ...((await this.#isLeft()) && { againMs: this.#backoff.next() }) };
   }
 
   /** Runs a pass. Returns whether to check again. */
-  async #pass(): Promise<boolean> {
+  async #isLeft(): Promise<boolean> {
     const { kernel, log } = this.#options;
     try {
       const families = this.#families;
@@ -171,7 +150,7 @@ export class IpvsRemoval {
   }
 }
 
-function prefixesOf(cidrs: readonly string[] = []): readonly Prefix[] {
+function prefixesOf(cidrs: readonly string[]): readonly Prefix[] {
   return cidrs.flatMap((text) => parseCIDR(text) ?? []);
 }
 

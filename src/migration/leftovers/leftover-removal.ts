@@ -2,38 +2,26 @@
  * Removes leftovers of kube-proxy's other modes on the node, if the kernel's own interfaces allow it; otherwise reports
  * it.
  */
-import type { Later } from "./call-later.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
-import type { NetlinkExchange } from "../../nft/kernel/netlink-message.js";
-import type { Kernel } from "../../nft/kernel/kernel.js";
-import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Logger } from "../../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../../proxier/observer.js";
-import type { ForeignOptions } from "./find-foreign.js";
-import { removeIptablesChains } from "./iptables.js";
+import { removeIptablesChains, type TableCleanup } from "./iptables.js";
 import { ipvsKernel } from "./ipvs-kernel.js";
 import { IpvsRemoval, removeIpvsNow } from "./ipvs-removal.js";
-import { findIpvs } from "./find-ipvs.js";
 import { findLegacy } from "./find-legacy.js";
-import { reportForeign, reportRemoval } from "./removal-report.js";
+import type { LeftoverKernel } from "./leftover-kernel.js";
 import { ReturnedRules } from "./returned-rules.js";
 
-export interface LeftoverOptions extends Pick<ForeignOptions, "root"> {
-  readonly kernel: Kernel;
+export interface LeftoverOptions {
+  /** Leftovers in the tables of the older iptables are reported and stay. */
+  readonly kernel: LeftoverKernel;
   readonly log: Logger;
   readonly families: readonly IpFamily[];
-  /**
-   * The tables of the older iptables. Leftovers in them are reported and stay. Without `layout`, each check reads such a
-   * table completely.
-   */
-  readonly legacy?: Partial<Pick<LegacyTables, "chains" | "layout">>;
-  /** Without it, leftovers of the IPVS mode are reported and stay. */
-  readonly netlink?: NetlinkExchange;
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
   readonly excludeCIDRs?: readonly string[];
-  /** Calls back once after that many ms, and returns a function that cancels it. Default: callLater. */
-  readonly later?: Later;
+  /** Directory that contains /proc and /sys. Default "/". */
+  readonly root?: string;
 }
 
 /**
@@ -45,13 +33,12 @@ export async function removeLeftovers(options: LeftoverOptions): Promise<boolean
   const { families } = options;
   const clean = await removeFromNft(options);
   // Done after the rules, because an ipset stays while a rule matches with it.
-  const ipvs = ipvsOptions(options);
-  const idle = ipvs === undefined || (await removeIpvsNow(ipvs, families));
+  const idle = await removeIpvsNow(ipvsOptions(options), families);
   return (await reportElsewhere(options)) && clean && idle;
 }
 
-function ipvsOptions({ netlink, log, root, excludeCIDRs = [] }: LeftoverOptions) {
-  return netlink && { kernel: ipvsKernel(netlink, root), log, excludeCIDRs };
+function ipvsOptions({ kernel, log, root, excludeCIDRs = [] }: LeftoverOptions) {
+  return { kernel: ipvsKernel(kernel.connection, root), log, excludeCIDRs };
 }
 
 /**
@@ -63,14 +50,13 @@ function ipvsOptions({ netlink, log, root, excludeCIDRs = [] }: LeftoverOptions)
 export class LeftoverRemoval implements ProxierObserver {
   readonly #options: LeftoverOptions;
   readonly #seen = new Set<IpFamily>();
-  readonly #ipvs: IpvsRemoval | undefined;
+  readonly #ipvs: IpvsRemoval;
   readonly #returned: ReturnedRules;
   #work: Promise<void> = Promise.resolve();
 
   constructor(options: LeftoverOptions) {
     this.#options = options;
-    const ipvs = ipvsOptions(options);
-    this.#ipvs = ipvs && new IpvsRemoval(ipvs);
+    this.#ipvs = new IpvsRemoval(ipvsOptions(options));
     this.#returned = new ReturnedRules({ ...options, remove: (family) => this.#cleanAll(family) });
   }
 
@@ -81,7 +67,7 @@ export class LeftoverRemoval implements ProxierObserver {
 
   /** Describes the objects that the removal waits for, for `status`. */
   get notes(): readonly string[] {
-    const note = this.#ipvs?.note;
+    const { note } = this.#ipvs;
     return note === undefined ? [] : [note];
   }
 
@@ -101,7 +87,7 @@ export class LeftoverRemoval implements ProxierObserver {
   async close(): Promise<void> {
     await this.#returned.close();
     await this.done();
-    await this.#ipvs?.close();
+    await this.#ipvs.close();
   }
 
   async #cleanAll(family: IpFamily, first = false): Promise<void> {
@@ -112,28 +98,37 @@ export class LeftoverRemoval implements ProxierObserver {
   async #clean(family: IpFamily, first: boolean, before: Promise<void>): Promise<void> {
     await before;
     await removeFromNft({ ...this.#options, families: [family] });
-    await this.#ipvs?.start(family);
+    this.#ipvs.start(family);
     if (first) await reportElsewhere(this.#options);
   }
 }
 
 /** Reports leftovers that this program does not remove. Returns true if there are none. */
-async function reportElsewhere({ root = "/", legacy, netlink, log }: LeftoverOptions): Promise<boolean> {
-  const found = [
-    ...(await Promise.all(IP_FAMILIES.map(async (family) => findLegacy(family, root, legacy)))),
-    ...(netlink === undefined ? [await findIpvs(root)] : []),
-  ].flatMap((leftover) => leftover ?? []);
-  for (const leftover of found) reportForeign(log, leftover);
+async function reportElsewhere({ root = "/", kernel, log }: LeftoverOptions): Promise<boolean> {
+  const tables = await Promise.all(IP_FAMILIES.map((family) => findLegacy(family, root, kernel.legacy)));
+  const found = tables.filter((leftover) => leftover !== undefined);
+  for (const { kind, seen, command } of found) {
+    const hint = "its rules may still handle packets; run the command on this node if no other program uses them";
+    log.warn({ leftover: kind, seen, command, hint }, "leftover of kube-proxy found");
+  }
   return found.length === 0;
 }
 
 async function removeFromNft({ kernel, log, families }: LeftoverOptions): Promise<boolean> {
   try {
     const cleanups = await removeIptablesChains(kernel, families);
-    for (const { family, table, ...removal } of cleanups) reportRemoval(log, { family, table }, removal);
+    for (const cleanup of cleanups) reportRemoval(log, cleanup);
     return cleanups.every(({ kept }) => kept.length === 0);
   } catch (error) {
     log.warn({ err: error, hint: "run cleanup" }, "removing leftovers of kube-proxy's other modes failed");
     return false;
+  }
+}
+
+function reportRemoval(log: Logger, { family, table, chains, jumps, kept }: TableCleanup): void {
+  if (chains + jumps > 0) log.info({ family, table, chains, jumps }, "leftovers of kube-proxy's other modes removed");
+  for (const { chain, user } of kept) {
+    const hint = "remove the other program's rule, then run cleanup";
+    log.warn({ family, table, chain, user, hint }, "leftover chain kept; used by another program's rule");
   }
 }

@@ -4,13 +4,12 @@
  * iptables.syncPeriod (30 s by default). If it ends after nft-proxier has started, as when one DaemonSet replaces
  * another, it leaves rules that no program changes any more.
  */
-import { callLater, type Later } from "./call-later.js";
+import { BoundedFrequencyRunner } from "../../base/bounded-frequency-runner.js";
 import type { Logger } from "../../base/logger.js";
 import { reasonOf } from "../../base/unknown.js";
-import type { Kernel } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
-import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import { CLEANUP_COMMAND, presentTables } from "./find-legacy.js";
+import type { LeftoverKernel } from "./leftover-kernel.js";
 
 /** Present in nat of every kube-proxy that serves in these modes, and of no other program. */
 const SIGN = "KUBE-SERVICES";
@@ -23,21 +22,17 @@ const EVERY_MS = 60_000;
 const REMOVING_CHECKS = 5;
 
 interface ReturnedOptions {
-  readonly kernel: Pick<Kernel, "tables" | "chains">;
+  readonly kernel: LeftoverKernel;
   readonly log: Logger;
   /** Directory that contains /proc. Default "/". */
   readonly root?: string;
-  /** Without `layout`, each check reads such a table completely. */
-  readonly legacy?: Partial<Pick<LegacyTables, "chains" | "layout">>;
   /** Removes the family's leftovers in iptables-nft. Never rejects. */
   readonly remove: (family: IpFamily) => Promise<void>;
-  /** Default: callLater. */
-  readonly later?: Later;
 }
 
 /** The last result for the older iptables' table nat, with the table's layout at that time. */
 interface LegacyCheck {
-  readonly layout: string | undefined;
+  readonly layout: string;
   readonly serves: boolean;
 }
 
@@ -46,19 +41,18 @@ interface LegacyCheck {
  * with the same lengths would not be noticed. Rejects with KernelError.
  */
 async function checkLegacy(
-  { legacy }: Pick<ReturnedOptions, "legacy">,
+  { legacy }: LeftoverKernel,
   family: IpFamily,
   last: LegacyCheck | undefined,
 ): Promise<LegacyCheck> {
   // Read before the chains, so that the next check sees changes made in between.
-  const layout = await legacy?.layout?.(family, "nat");
-  if (last !== undefined && layout !== undefined && layout === last.layout) return last;
-  const chains = await legacy?.chains?.(family, "nat");
-  return { layout, serves: chains?.includes(SIGN) === true };
+  const layout = await legacy.layout(family, "nat");
+  if (layout === last?.layout) return last;
+  return { layout, serves: (await legacy.chains(family, "nat")).includes(SIGN) };
 }
 
 /** Whether kube-proxy's iptables or IPVS mode serves in iptables-nft. Rejects with KernelError. */
-async function servesInNft(kernel: ReturnedOptions["kernel"], family: IpFamily): Promise<boolean> {
+async function servesInNft(kernel: LeftoverKernel, family: IpFamily): Promise<boolean> {
   const nat = { family, table: "nat" };
   const exists = (await kernel.tables(family)).some(({ table }) => table === nat.table);
   return exists && (await kernel.chains(nat, [SIGN])).length > 0;
@@ -81,19 +75,20 @@ export function remedyFor(tables: readonly string[]): string {
  */
 export class ReturnedRules {
   readonly #options: ReturnedOptions;
-  readonly #later: Later;
   readonly #families = new Set<IpFamily>();
   readonly #legacyChecks = new Map<IpFamily, LegacyCheck>();
   #found: readonly string[] = [];
   #said = false;
   #checks = 0;
-  #work: Promise<void> = Promise.resolve();
-  #cancel: (() => void) | undefined;
-  #closed = false;
+  readonly #runner: BoundedFrequencyRunner;
 
   constructor(options: ReturnedOptions) {
     this.#options = options;
-    this.#later = options.later ?? callLater;
+    const check = async () => {
+      await this.#checkAll();
+      return { ok: true, againMs: EVERY_MS };
+    };
+    this.#runner = new BoundedFrequencyRunner(check, { gapMs: 0, maxRetryMs: EVERY_MS });
   }
 
   /** Tables that had kube-proxy's rules at the last check and were not cleaned again: "ip nat", "ip nat of iptables-legacy". */
@@ -104,21 +99,12 @@ export class ReturnedRules {
   /** The family's removable leftovers are gone. */
   start(family: IpFamily): void {
     this.#families.add(family);
-    if (this.#cancel === undefined) this.#plan();
+    this.#runner.requestIn(EVERY_MS);
   }
 
   /** Stops. No check runs after it resolves. */
-  async close(): Promise<void> {
-    this.#closed = true;
-    this.#cancel?.();
-    await this.#work;
-  }
-
-  #plan(): void {
-    if (this.#closed) return;
-    this.#cancel = this.#later(() => {
-      this.#work = this.#checkAll().finally(() => this.#plan());
-    }, EVERY_MS);
+  close(): Promise<void> {
+    return this.#runner.stop();
   }
 
   async #checkAll(): Promise<void> {
@@ -151,9 +137,9 @@ export class ReturnedRules {
   }
 
   async #servesInLegacy(family: IpFamily): Promise<boolean> {
-    const { legacy, root = "/" } = this.#options;
-    if (legacy?.chains === undefined || !(await presentTables(family, root)).includes("nat")) return false;
-    const check = await checkLegacy(this.#options, family, this.#legacyChecks.get(family));
+    const { kernel, root = "/" } = this.#options;
+    if (!(await presentTables(family, root)).includes("nat")) return false;
+    const check = await checkLegacy(kernel, family, this.#legacyChecks.get(family));
     this.#legacyChecks.set(family, check);
     return check.serves;
   }

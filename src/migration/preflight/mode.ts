@@ -5,9 +5,8 @@ import { TableFlag } from "../../nft/kernel/constants.js";
 import type { Kernel, TableInfo } from "../../nft/kernel/kernel.js";
 import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import { findForeignLeftovers, type ForeignOptions } from "../leftovers/find-foreign.js";
-import { type ForeignLeftover } from "../leftovers/foreign-leftover.js";
 import { findIptablesChains, type TableCleanup } from "../leftovers/iptables.js";
-import { presentTables } from "../leftovers/find-legacy.js";
+import { type ForeignLeftover, presentTables } from "../leftovers/find-legacy.js";
 import type { IpFamily } from "../../base/ip.js";
 import { FORMER_SERVICE_MAPS, HANDOVER_TABLE, SetName, TABLE_NAME } from "../../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
@@ -22,8 +21,6 @@ interface ProxyTable {
   readonly whose: "ours" | "kube-proxy's" | "unknown";
   /** Netlink port of the program that prevents others from changing it. */
   readonly owner?: number;
-  /** Number of node ports in it. */
-  readonly nodePorts: number;
 }
 
 export interface ModeFacts {
@@ -85,13 +82,8 @@ async function readTable(kernel: Kernel, family: IpFamily, { flags, owner }: Tab
   const has = (name: string): boolean => sets.some(({ set }) => set === name);
   const isFormer = FORMER_SERVICE_MAPS.some(has);
   const whose = has(SetName.dispatch) ? "ours" : isFormer ? "kube-proxy's" : "unknown";
-  let nodePorts = 0;
-  for (const set of sets) {
-    if (set.set !== SetName.nodePorts && set.set !== "service-nodeports") continue;
-    nodePorts += (await kernel.elements(ref, set)).count;
-  }
   const owned = (flags & TableFlag.owner) !== 0 && owner !== undefined && owner !== kernel.portId;
-  return { family, whose, nodePorts, owner: owned ? owner : undefined };
+  return { family, whose, owner: owned ? owner : undefined };
 }
 
 async function rulesOf(kernel: Kernel, found: readonly TableCleanup[], table: "nat" | "filter"): Promise<number> {

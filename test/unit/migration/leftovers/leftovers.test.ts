@@ -1,5 +1,6 @@
-import { beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
+import { KernelError } from "../../../../src/nft/kernel/errors.js";
 import type { Op } from "../../../../src/nft/kernel/kernel.js";
 import {
   type LeftoverOptions,
@@ -19,9 +20,14 @@ beforeEach(() => {
   lines = [];
   kernel = new FakeKernel();
 });
-function options(): LeftoverOptions {
+const NO_LINK = {
+  exchange: () => Promise.reject(new KernelError("system", "no such link", { action: "ask", errno: "ENODEV" })),
+};
+const NO_LEGACY = { chains: () => Promise.resolve([]), layout: () => Promise.resolve("") };
+
+function options(legacy: LeftoverOptions["kernel"]["legacy"] = NO_LEGACY): LeftoverOptions {
   const log = keptIn(lines, "info");
-  return { kernel, log, families: ["ip", "ip6"], root };
+  return { kernel: Object.assign(kernel, { legacy, connection: NO_LINK }), log, families: ["ip", "ip6"], root };
 }
 
 const clean = (): Promise<boolean> => removeLeftovers(options());
@@ -56,9 +62,12 @@ describe("leftovers of kube-proxy's other modes", () => {
   });
 
   it("leftovers elsewhere are named with the command to run, and the node is not clean", async () => {
-    await putFile(root, "proc/net/dev", "  kube-ipvs0: 0 0\n");
-    expect(await clean()).toBe(false);
-    expect(lines).toMatchObject([{ level: "warn", leftover: "ipvs", command: "ip link delete kube-ipvs0" }]);
+    await putFile(root, "proc/net/ip_tables_names", "nat\n");
+    const legacy = { ...NO_LEGACY, chains: () => Promise.resolve(["KUBE-SERVICES"]) };
+    expect(await removeLeftovers(options(legacy))).toBe(false);
+    expect(lines).toMatchObject([
+      { level: "warn", leftover: "iptables-legacy", seen: "ip nat: KUBE-SERVICES", command: "kube-proxy --cleanup" },
+    ]);
   });
 
   it("leftovers that cannot be removed do not prevent the rest", async () => {
@@ -86,8 +95,9 @@ describe("while the proxier runs", () => {
 
   it("a family's leftovers are removed when its rules are active, and not before", async () => {
     await loadBoth();
-    await putFile(root, "proc/net/dev", "  kube-ipvs0: 0 0\n");
-    const removal = new LeftoverRemoval(options());
+    await putFile(root, "proc/net/ip_tables_names", "nat\n");
+    const legacy = { ...NO_LEGACY, chains: () => Promise.resolve(["KUBE-SERVICES"]) };
+    const removal = new LeftoverRemoval(options(legacy));
     removal.synced({ family: "ip6", ok: false });
     await removal.done();
     expect(await left()).toEqual([1, 1]);
@@ -97,30 +107,21 @@ describe("while the proxier runs", () => {
     removal.synced({ family: "ip6", ok: true });
     await removal.done();
     expect(await left()).toEqual([0, 0]);
-    expect(lines.filter(({ leftover }) => leftover === "ipvs")).toHaveLength(1);
+    expect(lines.filter(({ leftover }) => leftover !== undefined)).toHaveLength(1);
   });
 
-  /** A minute later, when the proxier checks again. */
-  class Minutes {
-    #work: (() => void) | undefined;
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
 
-    readonly later = (work: () => void): (() => void) => {
-      this.#work = work;
-      return () => (this.#work = undefined);
-    };
-
-    get waiting(): boolean {
-      return this.#work !== undefined;
-    }
-
-    async pass(removal: LeftoverRemoval): Promise<void> {
-      await expect.poll(() => this.#work).toBeDefined();
-      const work = this.#work;
-      this.#work = undefined;
-      work?.();
-      await expect.poll(() => this.#work).toBeDefined();
-      await removal.done();
-    }
+  /** A minute passes, so the proxier checks again. */
+  async function minute(removal: LeftoverRemoval): Promise<void> {
+    vi.advanceTimersByTime(60_000);
+    await expect.poll(() => vi.getTimerCount()).toBeGreaterThan(0);
+    await removal.done();
   }
 
   const bothActive = async (removal: LeftoverRemoval): Promise<void> => {
@@ -129,25 +130,23 @@ describe("while the proxier runs", () => {
   };
 
   it("rules that a kube-proxy writes again before it ends are removed again", async () => {
-    const minutes = new Minutes();
-    const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
+    const removal = new LeftoverRemoval(options());
     await loadBoth();
     await bothActive(removal);
     await loadBoth();
-    await minutes.pass(removal);
+    await minute(removal);
     expect(await left()).toEqual([0, 0]);
     expect(removal.returned).toEqual([]);
     expect(lines.filter(({ level }) => level === "warn")).toEqual([]);
   });
 
   it("rules that a running kube-proxy writes stay, and are named once until they are gone", async () => {
-    const minutes = new Minutes();
-    const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
+    const removal = new LeftoverRemoval(options());
     await bothActive(removal);
-    for (let minute = 1; minute <= 5; minute++) await minutes.pass(removal);
+    for (let i = 1; i <= 5; i++) await minute(removal);
     await loadBoth();
-    await minutes.pass(removal);
-    await minutes.pass(removal);
+    await minute(removal);
+    await minute(removal);
     expect(await left()).toEqual([1, 1]);
     expect(removal.returned).toEqual(["ip nat", "ip6 nat"]);
     expect(lines).toMatchObject([
@@ -156,23 +155,21 @@ describe("while the proxier runs", () => {
 
     await clean();
     lines.splice(0);
-    await minutes.pass(removal);
+    await minute(removal);
     expect(removal.returned).toEqual([]);
     expect(lines).toMatchObject([{ level: "info", msg: "rules of kube-proxy's iptables mode are gone" }]);
   });
 
   it("the older iptables is checked as well", async () => {
-    const minutes = new Minutes();
-    const legacy = { chains: () => Promise.resolve(["KUBE-SERVICES", "KUBE-SVC-A"]) };
-    const removal = new LeftoverRemoval({ ...options(), legacy, later: minutes.later });
+    const legacy = { ...NO_LEGACY, chains: () => Promise.resolve(["KUBE-SERVICES", "KUBE-SVC-A"]) };
+    const removal = new LeftoverRemoval(options(legacy));
     await bothActive(removal);
     await putFile(root, "proc/net/ip_tables_names", "nat\n");
-    for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
+    for (let i = 1; i <= 6; i++) await minute(removal);
     expect(removal.returned).toEqual(["ip nat of iptables-legacy"]);
   });
 
   it("the older iptables' table is read again only if it looks different", async () => {
-    const minutes = new Minutes();
     let chains = ["KUBE-SERVICES"];
     let layout = "1";
     const read: string[] = [];
@@ -183,28 +180,27 @@ describe("while the proxier runs", () => {
       },
       layout: () => Promise.resolve(layout),
     };
-    const removal = new LeftoverRemoval({ ...options(), legacy, later: minutes.later });
+    const removal = new LeftoverRemoval(options(legacy));
     await bothActive(removal);
     await putFile(root, "proc/net/ip_tables_names", "nat\n");
-    for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
+    for (let i = 1; i <= 6; i++) await minute(removal);
     expect(removal.returned).toEqual(["ip nat of iptables-legacy"]);
     read.splice(0);
-    for (let minute = 1; minute <= 3; minute++) await minutes.pass(removal);
+    for (let i = 1; i <= 3; i++) await minute(removal);
     expect(read).toEqual([]);
     expect(removal.returned).toEqual(["ip nat of iptables-legacy"]);
     [chains, layout] = [[], "2"];
-    await minutes.pass(removal);
+    await minute(removal);
     expect(read).toEqual(["ip nat"]);
     expect(removal.returned).toEqual([]);
   });
 
   it("no check follows the end", async () => {
-    const minutes = new Minutes();
-    const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
+    const removal = new LeftoverRemoval(options());
     await bothActive(removal);
     await removal.close();
     await loadBoth();
-    expect(minutes.waiting).toBe(false);
+    expect(vi.getTimerCount()).toBe(0);
     expect(await left()).toEqual([1, 1]);
   });
 });

@@ -23,7 +23,7 @@ const load = (fields: object) =>
 const said = (findings: readonly Finding[]): string[] => findings.map(({ level, what }) => `${level}: ${what}`);
 
 const MODES: Readonly<Record<Exclude<Mode, "nft-proxier">, ModeFacts>> = {
-  nftables: { ...NO_MODE, tables: [{ family: "ip", whose: "kube-proxy's", nodePorts: 3 }] },
+  nftables: { ...NO_MODE, tables: [{ family: "ip", whose: "kube-proxy's" }] },
   iptables: {
     ...NO_MODE,
     iptables: [{ family: "ip", table: "nat", chains: 9, jumps: 3, kept: [] }],

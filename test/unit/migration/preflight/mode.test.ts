@@ -12,14 +12,14 @@ const said = (facts: Partial<ModeFacts>): string[] =>
 describe("modesOf", () => {
   test.each([
     ["nothing", NO_MODE, []],
-    ["kube-proxy's tables", { tables: [{ family: "ip", whose: "kube-proxy's", nodePorts: 0 }] }, ["nftables"]],
-    ["ours", { tables: [{ family: "ip", whose: "ours", nodePorts: 0 }] }, ["nft-proxier"]],
+    ["kube-proxy's tables", { tables: [{ family: "ip", whose: "kube-proxy's" }] }, ["nftables"]],
+    ["ours", { tables: [{ family: "ip", whose: "ours" }] }, ["nft-proxier"]],
     ["chains in iptables-nft", { iptables: [NAT] }, ["iptables"]],
     ["the older iptables", { foreign: [LEGACY] }, ["iptables"]],
     ["IPVS, whose mode has chains in iptables, too", { iptables: [NAT], foreign: [IPVS] }, ["ipvs"]],
     [
       "an earlier change of mode",
-      { tables: [{ family: "ip", whose: "kube-proxy's", nodePorts: 0 }], iptables: [NAT] },
+      { tables: [{ family: "ip", whose: "kube-proxy's" }], iptables: [NAT] },
       ["nftables", "iptables"],
     ],
   ] as const)("%s", (_, facts, modes) => {
@@ -49,7 +49,7 @@ describe("checkMode", () => {
   test("a table that another program owns is a problem, whatever its contents", () => {
     const [first] = checkMode({
       ...NO_MODE,
-      tables: [{ family: "ip6", whose: "kube-proxy's", owner: 7, nodePorts: 0 }],
+      tables: [{ family: "ip6", whose: "kube-proxy's", owner: 7 }],
     });
     expect(first).toMatchObject({
       level: "problem",
@@ -58,7 +58,7 @@ describe("checkMode", () => {
   });
 
   test("a table that a running nft-proxier owns is a note", () => {
-    const [first] = checkMode({ ...NO_MODE, tables: [{ family: "ip", whose: "ours", owner: 7, nodePorts: 0 }] });
+    const [first] = checkMode({ ...NO_MODE, tables: [{ family: "ip", whose: "ours", owner: 7 }] });
     expect(first).toMatchObject({ level: "note" });
   });
 });
