@@ -62,8 +62,8 @@ const nfts = [
     : []),
 ];
 
-/** The commands of docs/troubleshooting.md that show a Service, without their filters. */
-const recipes = readFileSync(path.join(root, "docs", "troubleshooting.md"), "utf8")
+/** The commands of docs/commands.md that show a Service, without their filters. */
+const recipes = readFileSync(path.join(root, "docs", "commands.md"), "utf8")
   .split("\n")
   .filter((line) => /^ {4}nft (get|list) /.test(line))
   .map((text) => ({
@@ -117,7 +117,7 @@ describe.each(nfts)("nft of $name", ({ command, version }) => {
     if (words === "-j list") expect(JSON.parse(result.stdout)).toHaveProperty("nftables");
   });
 
-  it("the listing answers the questions of docs/troubleshooting.md", () => {
+  it("the listing answers the questions of docs/commands.md", () => {
     const told = recipes.map(({ command: [, ...words] }) => run([...command(), ...words]));
     for (const { status, stderr } of told) expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
     const [list, endpoints, none, nodePorts] = told.map(({ stdout }) => stdout);

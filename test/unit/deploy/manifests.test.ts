@@ -225,7 +225,7 @@ describe("the commands in README.md", () => {
     const known = new Set(objects.map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`));
     for (const { configMap } of KUBEADM_DAEMON_SET.spec?.template.spec?.volumes ?? [])
       known.add(`configmap/${configMap?.name}`);
-    const documents = ["README.md", "deploy/README.md", "docs/troubleshooting.md"].map((name) =>
+    const documents = ["README.md", "deploy/README.md", "docs/troubleshooting.md", "docs/commands.md"].map((name) =>
       readFileSync(join(ROOT, name), "utf8"),
     );
     const code = documents.flatMap((document) =>

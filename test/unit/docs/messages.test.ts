@@ -1,4 +1,4 @@
-/** Log messages that docs/troubleshooting.md explains, and that operators' alerts match, exist in the sources word by word. */
+/** Messages of `status` and of the log that the documents explain, and that operators' alerts match, exist in the sources word by word. */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -10,12 +10,11 @@ const sources = readdirSync(join(ROOT, "src"), { recursive: true, encoding: "utf
   .map((name) => readFileSync(join(ROOT, "src", name), "utf8"))
   .join("\n");
 
-const troubleshooting = readFileSync(join(ROOT, "docs/troubleshooting.md"), "utf8");
+const documents = ["troubleshooting.md", "commands.md"].map((name) => readFileSync(join(ROOT, "docs", name), "utf8"));
 
 /** First cells of each table whose first column is "message". */
-const tables = troubleshooting
-  .split(/^\| message \|.*\n\|[-|: ]+\n/m)
-  .slice(1)
+const tables = documents
+  .flatMap((text) => text.split(/^\| message \|.*\n\|[-|: ]+\n/m).slice(1))
   .map((rows) =>
     rows
       .split("\n\n", 1)[0]
