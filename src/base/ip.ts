@@ -2,6 +2,7 @@
  * Addresses and prefixes, read as Go's lenient parser reads them (k8s.io/utils/net ParseIPSloppy, ParseCIDRSloppy).
  * Leading zeros in a dotted quad are decimal, an IPv4-mapped IPv6 address is the IPv4 address, and zones are invalid.
  */
+import { isIPv4 } from "node:net";
 
 export type IpFamily = "ip" | "ip6";
 
@@ -13,29 +14,6 @@ const NINE = 57;
 /** Family of a *canonical* address or CIDR. */
 export function familyOf(canonical: string): IpFamily {
   return canonical.includes(":") ? "ip6" : "ip";
-}
-
-/** True for a dotted quad that is already canonical: the common case, decided without allocating. */
-function isCanonicalV4(text: string): boolean {
-  let octet = 0;
-  let digits = 0;
-  let dots = 0;
-  for (let i = 0; i < text.length; i++) {
-    const c = text.charCodeAt(i);
-    if (c >= ZERO && c <= NINE) {
-      if (digits > 0 && octet === 0) return false;
-      octet = octet * 10 + c - ZERO;
-      if (octet > 255) return false;
-      digits++;
-    } else if (c === DOT && digits > 0 && dots < 3) {
-      dots++;
-      octet = 0;
-      digits = 0;
-    } else {
-      return false;
-    }
-  }
-  return dots === 3 && digits > 0;
 }
 
 /** Writes the four bytes of the dotted quad text[from..]. Returns false if it is not one. */
@@ -123,7 +101,7 @@ function isMapped(bytes: Uint8Array, offset: number): boolean {
  */
 export function addressBytes(text: string): Uint8Array | undefined {
   const bytes = new Uint8Array(16);
-  if (isCanonicalV4(text)) packV4(text, 0, bytes, 0);
+  if (isIPv4(text)) packV4(text, 0, bytes, 0);
   else return packV6(text, bytes, 0) ? bytes : undefined;
   return bytes.subarray(0, 4);
 }
@@ -171,7 +149,7 @@ const scratch = new Uint8Array(16);
 
 /** Canonical text of an address. Returns undefined if `text` is not an address. */
 export function parseAddress(text: string): string | undefined {
-  if (isCanonicalV4(text)) return text;
+  if (isIPv4(text)) return text;
   const length = packAddress(text, scratch, 0);
   return length === 0 ? undefined : formatAddress(scratch.subarray(0, length));
 }

@@ -2,7 +2,8 @@
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { LITTLE_ENDIAN } from "../base/byte-order.js";
-import { formatAddress } from "../base/ip.js";
+import { formatAddress, parseAddress } from "../base/ip.js";
+import { readText } from "./proc-file.js";
 
 export interface Listener {
   /** Canonical. "0.0.0.0" and "::" mean all addresses. */
@@ -12,25 +13,38 @@ export interface Listener {
   readonly inode: string;
 }
 
-/** TCP_LISTEN of net/tcp_states.h, as the tables print it, and TCP_CLOSE, which unconnected UDP sockets have. */
-const LISTENING = { tcp: "0A", udp: "07" } as const;
-
-/** Reads this network namespace's /proc/self/net/tcp and tcp6 (net/ipv4/tcp_ipv4.c, get_tcp4_sock), or those of UDP. */
-export async function readListeners(root = "/", protocol: keyof typeof LISTENING = "tcp"): Promise<Listener[]> {
-  const texts = await Promise.all(
-    [protocol, `${protocol}6`].map((name) => readFile(join(root, "proc/self/net", name), "latin1").catch(() => "")),
-  );
-  return texts.flatMap((text) => text.split("\n").flatMap((line) => listenerOf(line, LISTENING[protocol]) ?? []));
+export interface Socket extends Listener {
+  /** TCP_ESTABLISHED and so on of net/tcp_states.h, as the tables print it: "01". */
+  readonly state: string;
 }
 
-function listenerOf(line: string, listening: string): Listener | undefined {
-  const [, local = "", , state, , , , , , inode = ""] = line.trim().split(/\s+/);
+/** TCP_LISTEN, and TCP_CLOSE, which unconnected UDP sockets have. */
+const LISTENING = { tcp: "0A", udp: "07" } as const;
+type SocketProtocol = keyof typeof LISTENING;
+
+/** The sockets of one network namespace that accept connections or packets from anywhere. */
+export async function readListeners(root = "/", protocol: SocketProtocol = "tcp"): Promise<Listener[]> {
+  return (await readSockets(root, protocol)).filter(({ state }) => state === LISTENING[protocol]);
+}
+
+/**
+ * Reads this network namespace's /proc/net/tcp and tcp6 (net/ipv4/tcp_ipv4.c, get_tcp4_sock), or those of UDP. An IPv4
+ * address of an IPv6 socket counts as IPv4.
+ */
+export async function readSockets(root: string, protocol: SocketProtocol): Promise<Socket[]> {
+  const texts = await Promise.all([protocol, `${protocol}6`].map((name) => readText(root, `proc/net/${name}`)));
+  return texts.flatMap((text) => text.split("\n").flatMap((line) => socketOf(line) ?? []));
+}
+
+function socketOf(line: string): Socket | undefined {
+  const [, local = "", , state = "", , , , , , inode = ""] = line.trim().split(/\s+/);
   const [, address = "", port = ""] = /^([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})$/.exec(local) ?? [];
-  if (state !== listening || address === "") return undefined;
+  if (address === "") return undefined;
   const bytes = Buffer.from(address, "hex");
   // The kernel prints 32-bit words as numbers.
   if (LITTLE_ENDIAN) bytes.swap32();
-  return { address: formatAddress(bytes), port: Number.parseInt(port, 16), inode };
+  const text = formatAddress(bytes);
+  return { address: parseAddress(text) ?? text, port: Number.parseInt(port, 16), inode, state };
 }
 
 /**

@@ -3,9 +3,7 @@
  * tracker, and this process's OOM score. The former follow kube-proxy 1.36 (pkg/proxy/conntrack/sysctls.go), with two
  * differences: a `min` above the cap counts, and failures do not keep the proxier from starting.
  */
-import { readFile } from "node:fs/promises";
 import { cpus } from "node:os";
-import { join } from "node:path";
 import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import { CtKey, Hook, Priority } from "../nft/kernel/constants.js";
@@ -60,6 +58,9 @@ const DIRECTORY = "proc/sys/net/netfilter";
 const MAX_FILE = `${DIRECTORY}/nf_conntrack_max`;
 const HASH_SIZE_FILE = "sys/module/nf_conntrack/parameters/hashsize";
 
+/** All of them, even if this process may use fewer: the table serves the whole node. */
+const onlineCPUs = (): number => Math.max(1, cpus().length);
+
 /** Desired number of entries in the table; 0: keep the current number. */
 export function conntrackMax({ maxPerCore, min }: ConntrackConfig, cpuCount: number): number {
   if (maxPerCore <= 0) return 0;
@@ -92,7 +93,7 @@ async function applyConntrack(
   files: KernelFiles,
   loadConntrack?: () => Promise<void>,
 ): Promise<void> {
-  const max = conntrackMax(config, await onlineCPUs(files.root));
+  const max = conntrackMax(config, onlineCPUs());
   const others = sysctls(config);
   if (max === 0 && others.length === 0) return;
   if (loadConntrack !== undefined && (await readNumber(files, MAX_FILE)) === undefined) await loadConntrack();
@@ -122,37 +123,9 @@ function sysctlSetting([name, desired]: readonly [name: string, value: number]):
 }
 
 /** The values to which `applySystemSettings` would set the connection tracker. Writes nothing, and never throws. */
-export async function conntrackSettings(config: ConntrackConfig, root = "/"): Promise<DesiredNumber[]> {
-  const max = conntrackMax(config, await onlineCPUs(root));
+export function conntrackSettings(config: ConntrackConfig): DesiredNumber[] {
+  const max = conntrackMax(config, onlineCPUs());
   return [...(max > 0 ? [maxSetting(max), hashSetting(max)] : []), ...sysctls(config).map(sysctlSetting)];
-}
-
-/** The number of CPUs in "0-3,8". Returns undefined if the text is not such a list. */
-function countOf(list: string): number | undefined {
-  let count = 0;
-  for (const part of list.trim().split(",")) {
-    const match = /^(\d+)(?:-(\d+))?$/.exec(part);
-    if (match === null) return undefined;
-    const first = Number(match[1]);
-    const last = Number(match[2] ?? match[1]);
-    if (last < first) return undefined;
-    count += last - first + 1;
-  }
-  return count;
-}
-
-/**
- * Number of the node's online CPUs, even if this process may use fewer: the connection table serves all of them. As in
- * kube-proxy 1.36 (cpuset.NumCPU), it is read from /sys/devices/system/cpu/online below `root`.
- */
-async function onlineCPUs(root: string): Promise<number> {
-  try {
-    const count = countOf(await readFile(join(root, "sys/devices/system/cpu/online"), "utf8"));
-    if (count !== undefined) return count;
-  } catch {
-    // Without sysfs, use the C library's number.
-  }
-  return Math.max(1, cpus().length);
 }
 
 /**

@@ -110,9 +110,8 @@ async function localAddresses(interfaces: PreflightKernel["interfaces"]): Promis
 }
 
 async function settingFacts({ conntrack }: ProxyConfig, root: string): Promise<SettingFacts[]> {
-  const settings = await conntrackSettings(conntrack, root);
   return Promise.all(
-    settings.map(async (setting) => ({
+    conntrackSettings(conntrack).map(async (setting) => ({
       ...setting,
       present: await readNumber({ root }, setting.file),
       writable: await access(join(root, setting.file), constants.W_OK).then(

@@ -6,7 +6,6 @@ import { type Fields, isFields } from "../../base/unknown.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../records.js";
 import { annotationField, annotationNumber, notText, reportUnknown } from "./annotations.js";
 import { readBalance } from "./balance.js";
-import { KnownValues } from "./known-values.js";
 import { readLimits } from "./limit-annotations.js";
 import {
   addressOf,
@@ -187,7 +186,7 @@ function* readPorts(
   const items = listOf(spec["ports"], "spec.ports", problems);
   if (items.length === 0) problems.report("spec.ports", "has no port to serve");
   const ports = sized<ServicePortRecord>(items.length);
-  const known: KnownPorts = { names: new KnownValues(), ports: new KnownValues(), nodePorts: new KnownValues() };
+  const known = new Set<string>();
   let count = 0;
   yield* inPieces(items.length, (from, to) => {
     for (let i = from; i < to; i++) {
@@ -203,13 +202,18 @@ function* readPorts(
   return ports;
 }
 
-/** Values of earlier ports of the service. */
-type KnownPorts = Readonly<Record<"names" | "ports" | "nodePorts", KnownValues>>;
+/** Adds a value. Returns false if it was already known. */
+function isNew(known: Set<string>, value: string): boolean {
+  return known.size < known.add(value).size;
+}
 
-/** Reads one port. Returns undefined if it cannot be served, or repeats one of `known`; otherwise adds it there. */
+/**
+ * Reads one port. Returns undefined if it cannot be served, or repeats another one.
+ * @param known names, ports and node ports of earlier ports of the service, each with its protocol.
+ */
 function readPort(
   item: Fields,
-  known: KnownPorts,
+  known: Set<string>,
   options: DecodeOptions,
   problems: FieldProblems,
 ): ServicePortRecord | undefined {
@@ -219,16 +223,16 @@ function readPort(
   if (protocol === undefined || port === 0) return undefined;
   const name = options.intern(textOf(item["name"], ".name", problems));
   let nodePort = portOf(item["nodePort"], ".nodePort", problems);
-  if (known.names.has(protocol, name)) {
+  if (known.has(`name ${protocol} ${name}`)) {
     problems.report(".name", `${show(name)} is the name of another ${protocol} port`);
     return undefined;
   }
-  if (!known.ports.add(protocol, port)) {
+  if (!isNew(known, `port ${protocol} ${port}`)) {
     problems.report(".port", `${port}/${protocol} occurs twice`);
     return undefined;
   }
-  known.names.add(protocol, name);
-  if (nodePort !== 0 && !known.nodePorts.add(protocol, nodePort)) {
+  known.add(`name ${protocol} ${name}`);
+  if (nodePort !== 0 && !isNew(known, `node port ${protocol} ${nodePort}`)) {
     problems.report(".nodePort", `${nodePort}/${protocol} occurs twice`);
     nodePort = 0;
   }

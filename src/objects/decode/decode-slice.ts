@@ -21,7 +21,6 @@ import {
   sized,
   textOf,
 } from "./field-problems.js";
-import { KnownValues } from "./known-values.js";
 
 const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
 /** Set by the EndpointSlice controller. */
@@ -86,7 +85,7 @@ function* readSlicePorts(
 ): Pieces<SlicePort[]> {
   const items = listOf(fields["ports"], "ports", problems);
   const ports = sized<SlicePort>(items.length);
-  const known = new KnownValues();
+  const known = new Set<string>();
   let count = 0;
   yield* inPieces(items.length, (from, to) => {
     for (let i = from; i < to; i++) {
@@ -102,7 +101,7 @@ function* readSlicePorts(
       if (protocol === undefined || port === 0) continue;
       const name = intern(textOf(item["name"], ".name", problems));
       // The API server allows no two ports with the same name and protocol. Given such a slice, kube-proxy uses both.
-      if (!known.add(protocol, `${port} ${name}`)) continue;
+      if (known.size === known.add(`${protocol} ${port} ${name}`).size) continue;
       ports[count++] = { name, protocol, port };
     }
   });

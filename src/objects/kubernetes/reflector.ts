@@ -12,7 +12,7 @@ import { ListBody, type ListMeta, WatchBody, type WatchEvent } from "./bodies.js
 import type { ApiConnection } from "./api-connection.js";
 import { AccessDeniedError, isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";
 import { collectionPath, type Resource } from "./resources.js";
-import { backoffOf, pause, Sleep, type Timing } from "./timing.js";
+import { backoffOf, pause, type Timing } from "./timing.js";
 import type { FailureLog } from "./failure-log.js";
 
 /** A complete list that lacks more than half of the known objects. */
@@ -64,7 +64,8 @@ export class Reflector {
   readonly #options: ReflectorOptions;
   readonly #kind: KubeKind;
   readonly #backoff: Backoff;
-  readonly #sleep = new Sleep();
+  /** Ends the current wait. */
+  #wake = new AbortController();
   readonly #timeSlice = new TimeSlice();
   /**
    * Names of the objects that the sink knows. The sink itself compares content to detect changes. After etcd was restored from
@@ -113,7 +114,8 @@ export class Reflector {
     if (!this.#away) return;
     this.#away = false;
     this.#succeeded();
-    this.#sleep.wake();
+    this.#wake.abort();
+    this.#wake = new AbortController();
   }
 
   /** Runs until `signal` aborts, or access is denied for good. After an abort, it does not call the sink. Never rejects. */
@@ -394,7 +396,8 @@ export class Reflector {
     }
     // A server that nothing reaches is not burdened by attempts.
     const unreached = error instanceof TransportError && !this.#answered;
-    await this.#sleep.for(unreached ? Math.min(backoff, timing.reconnectMs * (1 + Math.random())) : backoff, signal);
+    const waitMs = unreached ? Math.min(backoff, timing.reconnectMs * (1 + Math.random())) : backoff;
+    await pause(waitMs, AbortSignal.any([signal, this.#wake.signal]));
   }
 
   /** Whether the watch cannot continue from its last version. */

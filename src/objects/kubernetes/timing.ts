@@ -1,4 +1,5 @@
 /** Times for waiting, all in ms. Tests can shorten all of them. */
+import timers from "node:timers/promises";
 import { Backoff } from "../../base/backoff.js";
 
 export interface Timing {
@@ -44,30 +45,5 @@ export function backoffOf(timing: Pick<Timing, "minBackoffMs" | "maxBackoffMs">)
 
 /** Resolves after `ms`, or if `signal` aborts; never rejects. */
 export async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  await new Sleep().for(ms, signal);
-}
-
-/** A pause that can be interrupted. */
-export class Sleep {
-  #wake: (() => void) | undefined;
-
-  /** Resolves after `ms`, if `signal` aborts, or if `wake` is called; never rejects. */
-  async for(ms: number, signal: AbortSignal): Promise<void> {
-    if (signal.aborted) return;
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, ms);
-      this.#wake = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-      signal.addEventListener("abort", this.#wake, { once: true });
-    });
-    if (this.#wake !== undefined) signal.removeEventListener("abort", this.#wake);
-    this.#wake = undefined;
-  }
-
-  /** Ends the current sleep, if any. */
-  wake(): void {
-    this.#wake?.();
-  }
+  await timers.setTimeout(ms, undefined, { signal }).catch(() => undefined);
 }

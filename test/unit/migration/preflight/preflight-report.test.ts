@@ -61,16 +61,16 @@ test("listeners are read with their addresses and programs", async () => {
     `   0: ${local} 00000000:0000 ${state} 00000000:00000000 00:00000000 00000000     0        0 ${inode} 1 0\n`;
   await putFile(
     root,
-    "proc/self/net/tcp",
+    "proc/net/tcp",
     `  sl  local_address\n${line("0100007F:2809", "0A", 11)}${line("0100007F:2810", "01", 12)}`,
   );
-  await putFile(root, "proc/self/net/tcp6", line("B80D0120000000000000000001000000:2810", "0A", 13));
+  await putFile(root, "proc/net/tcp6", line("B80D0120000000000000000001000000:2810", "0A", 13));
   expect(await readListeners(root)).toEqual([
-    { address: "127.0.0.1", port: 10_249, inode: "11" },
-    { address: "2001:db8::1", port: 10_256, inode: "13" },
+    { address: "127.0.0.1", port: 10_249, inode: "11", state: "0A" },
+    { address: "2001:db8::1", port: 10_256, inode: "13", state: "0A" },
   ]);
-  await putFile(root, "proc/self/net/udp", `${line("00000000:0035", "07", 14)}${line("0100007F:9C40", "01", 15)}`);
-  expect(await readListeners(root, "udp")).toEqual([{ address: "0.0.0.0", port: 53, inode: "14" }]);
+  await putFile(root, "proc/net/udp", `${line("00000000:0035", "07", 14)}${line("0100007F:9C40", "01", 15)}`);
+  expect(await readListeners(root, "udp")).toEqual([{ address: "0.0.0.0", port: 53, inode: "14", state: "07" }]);
   await mkdir(join(root, "proc/42/fd"), { recursive: true });
   await putFile(root, "proc/42/comm", "kube-proxy\n");
   await symlink("socket:[11]", join(root, "proc/42/fd/3"));

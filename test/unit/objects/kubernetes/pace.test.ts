@@ -1,7 +1,7 @@
 /** How often something is tried, and how often that is logged; with a clock controlled by the test. */
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { RateLimit } from "../../../../src/objects/kubernetes/rate-limit.js";
-import { backoffOf, pause, Sleep, TIMING } from "../../../../src/objects/kubernetes/timing.js";
+import { backoffOf, pause, TIMING } from "../../../../src/objects/kubernetes/timing.js";
 import { FailureLog } from "../../../../src/objects/kubernetes/failure-log.js";
 import { isAtLeast, keptIn, type LogLine } from "../../../support/log.ts";
 
@@ -20,25 +20,12 @@ describe("Backoff", () => {
   });
 });
 
-describe("Sleep", () => {
-  const never = new AbortController().signal;
-
-  test("ends when it is woken, and can be used again", async () => {
-    const sleep = new Sleep();
-    const first = sleep.for(60_000, never);
-    sleep.wake();
-    await first;
-    sleep.wake();
-    await sleep.for(1, never);
-  });
-
-  test("ends with its signal, and at once if that was already aborted", async () => {
-    const abort = new AbortController();
-    const sleeping = pause(60_000, abort.signal);
-    abort.abort();
-    await sleeping;
-    await pause(60_000, abort.signal);
-  });
+test("a pause ends with its signal, and at once if that was already aborted", async () => {
+  const abort = new AbortController();
+  const sleeping = pause(60_000, abort.signal);
+  abort.abort();
+  await sleeping;
+  await pause(60_000, abort.signal);
 });
 
 describe("RateLimit", () => {

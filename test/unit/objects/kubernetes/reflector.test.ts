@@ -1,4 +1,5 @@
 /** Failures between us and the API server: no change is lost, and no existing object is removed. */
+import timers from "node:timers/promises";
 import { once } from "node:events";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -44,8 +45,8 @@ const lists = (resource: string) =>
 
 /** Records each wait for another attempt: `QUICK` in support.ts has them from 20 to 200 ms long. */
 function recordWaits(): () => number {
-  const setting = vi.spyOn(globalThis, "setTimeout");
-  return () => setting.mock.calls.filter(([, ms = 0]) => ms >= 20 && ms <= 200).length;
+  const setting = vi.spyOn(timers, "setTimeout");
+  return () => setting.mock.calls.filter(([ms = 0]) => ms >= 20 && ms <= 200).length;
 }
 
 const removals = ({ sink }: Listening) => sink.calls.filter((call) => call.startsWith("-"));
