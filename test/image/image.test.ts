@@ -205,7 +205,7 @@ describe.skipIf(report.skipped !== undefined)("the image", () => {
     expect(next.log).not.toMatch(/"level":"(warn|error)"/);
   });
 
-  test("sizes are those in deploy/README.md", () => {
+  test("sizes are those in deploy/image.md", () => {
     const parts: (readonly [name: string, ...paths: readonly string[]])[] = [
       ["`/usr/local/bin/node`", "usr/local/bin/node"],
       ["the C and C++ libraries", "lib", "lib64", "usr/lib"],
@@ -239,7 +239,7 @@ describe.skipIf(report.skipped !== undefined)("the image", () => {
     expect(Math.abs(Number(all) - total.raw)).toBeLessThan(2_000_000);
     const lines = [...rows, total].map(({ name, raw, compressed }) => `${mb(raw)} ${mb(compressed)}  ${name}`);
     console.log(["   raw   gzip  (MB)", ...lines].join("\n"));
-    const readme = readFileSync(path.join(checkout, "deploy/README.md"), "utf8");
+    const readme = readFileSync(path.join(checkout, "deploy/image.md"), "utf8");
     const [, raw, compressed] = /On amd64 the image is (\d+) MB, or (\d+) MB compressed/.exec(readme) ?? [];
     const listed = [...readme.matchAll(/^\| ([\d.]+) \| ([\d.]+) \| (.*) \|$/gm)].map(
       ([, raw, compressed, content = ""]) => {

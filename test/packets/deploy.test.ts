@@ -1,5 +1,5 @@
 /**
- * The manifests in deploy/, and the commands of deploy/README.md, start this version: each container runs with the command
+ * The manifests in deploy/, and the commands of its documents, start this version: each container runs with the command
  * line, files and rights that it has there. Only the API server and the image differ.
  */
 import type { V1Container, V1DaemonSet, V1Job, V1PodSpec, V1Probe } from "@kubernetes/client-node";
@@ -10,6 +10,7 @@ import { parse } from "yaml";
 import type { KubeJson } from "../lab/api-server/api-server.ts";
 import { eventually } from "../lab/eventually.ts";
 import { PLAN } from "../lab/topology.ts";
+import { deployPages } from "../support/deploy-pages.ts";
 import { kustomize, type KubeObject, patched } from "../support/kustomize.ts";
 import {
   KUBEADM_137_CONFIG,
@@ -24,7 +25,7 @@ import { Pod, type PodWorld, probe, terminate } from "./support/pod.ts";
 import { checkRow, type Row } from "./support/rows.ts";
 
 const DEPLOY = join(import.meta.dirname, "../../deploy");
-const readme = readFileSync(join(DEPLOY, "README.md"), "utf8");
+const pages = deployPages();
 const job = parse(readFileSync(join(DEPLOY, "preflight/job.yaml"), "utf8")) as V1Job;
 const jobSpec = job.spec?.template.spec as V1PodSpec;
 
@@ -115,9 +116,9 @@ async function lives({ spec, main, pod }: Deployed, meanwhile?: (exec: Exec) => 
   return log + running.log();
 }
 
-/** Expects the log that README.md describes: one line `rules active`, and nothing else that its command selects. */
+/** Expects the log that the documents describe: one line `rules active`, and nothing else that its command selects. */
 function expectQuiet(log: string): void {
-  const [, pattern = ""] = /logs -l k8s-app=nft-proxier .* grep -E '(.*)'/.exec(readme) ?? [];
+  const [, pattern = ""] = /logs -l k8s-app=nft-proxier .* grep -E '(.*)'/.exec(pages) ?? [];
   const lines = log.split("\n").filter((line) => new RegExp(pattern).test(line));
   // The kubelet lowers the score of a real pod.
   const messages = lines.filter((line) => !line.includes('"file":"/proc/self/oom_score_adj"'));
@@ -219,9 +220,9 @@ describe("a ConfigMap as kubeadm 1.37 writes it", () => {
   );
 });
 
-describe("README.md", () => {
+describe("the documents", () => {
   /** Patches that change how a container starts, with the DaemonSet that each changes and the fields that it sets. */
-  const patches = [...readme.matchAll(/ patch daemonset (\S+) -p '(.*"containers".*)'$/gm)].map(
+  const patches = [...pages.matchAll(/ patch daemonset (\S+) -p '(.*"containers".*)'$/gm)].map(
     ([, name = "", json = ""]) => {
       const patch = JSON.parse(json) as V1DaemonSet;
       return [name, Object.keys(patch.spec?.template.spec?.containers[0] ?? {}).join(", "), patch] as const;
@@ -235,7 +236,7 @@ describe("README.md", () => {
   });
 
   /** Commands of the program, in code blocks and in the text. Some options of `handover` stand without the program's name. */
-  const code = [...readme.matchAll(/`([^`\n]+)`|^ {4,}(\S.*)$/gm)].map(([, span, line = ""]) => span ?? line);
+  const code = [...pages.matchAll(/`([^`\n]+)`|^ {4,}(\S.*)$/gm)].map(([, span, line = ""]) => span ?? line);
   const command = /(?:^|exec POD -- )((?:\S*\/)?(?:nft-proxier|kube-proxy) (?:--)?[a-z].*|handover --.*)$/;
   const texts = code.flatMap((text) => command.exec(text)?.[1] ?? []);
   const commands = [...new Set(texts)].map((text) =>

@@ -14,6 +14,7 @@ import { Api } from "../packets/support/api.ts";
 import { Cluster } from "../packets/support/cluster.ts";
 import { NODE, nodeObject, serviceCIDRObject, serviceObjects } from "../packets/support/objects.ts";
 import { Pod, probe, terminate } from "../packets/support/pod.ts";
+import { deployPages } from "../support/deploy-pages.ts";
 import { kustomize, type KubeObject, patched } from "../support/kustomize.ts";
 import { temporaryDirectory } from "../support/temporary-directory.ts";
 import { KUBEADM_137_CONFIG, KUBEADM_KUBECONFIG_FILE } from "../unit/config/kubeadm.ts";
@@ -103,12 +104,12 @@ function file(values: unknown): string {
   return name;
 }
 
-const readme = readFileSync(path.join(root, "deploy", "README.md"), "utf8");
+const pages = deployPages();
 const ROW = /^\| `kubectl apply -k deploy\/(\w+)` \| `helm install nft-proxier deploy\/chart ([^`]*)` \|$/gm;
-const instead = [...readme.matchAll(ROW)].map(([, name = "", args = ""]) => [name, args] as const);
+const instead = [...pages.matchAll(ROW)].map(([, name = "", args = ""]) => [name, args] as const);
 
-test("README.md has a command of helm for each kustomization", () => {
-  const known = new Set([...readme.matchAll(/ -k deploy\/(\w+)/g)].map(([, name]) => name));
+test("daemon-set.md has a command of helm for each kustomization", () => {
+  const known = new Set([...pages.matchAll(/ -k deploy\/(\w+)/g)].map(([, name]) => name));
   expect(new Set(instead.map(([name]) => name))).toEqual(known);
 });
 
@@ -293,8 +294,8 @@ test("all objects are in the release's namespace, and the role is bound to its a
   expect(meaning(objects)).toEqual(JSON.parse(text));
 });
 
-test("README.md names the version of helm that runs here", () => {
-  const [, tested] = /with helm (\d+):/.exec(readme) ?? [];
+test("daemon-set.md names the version of helm that runs here", () => {
+  const [, tested] = /with helm (\d+):/.exec(pages) ?? [];
   expect(mustRun(helm(), ["version", "--short"])).toMatch(new RegExp(`^v${tested}\\.`));
 });
 

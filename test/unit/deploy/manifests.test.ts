@@ -13,6 +13,7 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { parseConfig } from "../../../src/config/load.js";
+import { DEPLOY_PAGES, deployPages } from "../../support/deploy-pages.js";
 import { kustomize, type KubeObject, patched } from "../../support/kustomize.js";
 import { KUBEADM_DAEMON_SET } from "../config/kubeadm.js";
 import { checkAgainst } from "./model-check.js";
@@ -71,7 +72,7 @@ test("the job that inspects a node has no more rights than the daemon, and write
   expect(job.metadata.namespace).toBe(metadata.namespace);
   expect(spec.serviceAccountName).toBe(kubeProxy?.template.spec?.serviceAccountName);
   expect(container.command?.slice(0, 2)).toEqual(["/usr/local/bin/nft-proxier", "preflight"]);
-  // The command in README.md sets the node like this.
+  // The command in replace-kube-proxy.md sets the node like this.
   const named = parse(text("preflight", "job.yaml").replaceAll(/nodeName: .*/g, "nodeName: worker-1")) as V1Job;
   expect(named).toEqual({ ...job, spec: { ...job.spec, template: { spec: { ...spec, nodeName: "worker-1" } } } });
 });
@@ -166,21 +167,21 @@ describe("manifests for one node first", () => {
   });
 
   test("move kube-proxy off the nodes with that label, and no others", () => {
-    const [affinity, ...more] = [...text("README.md").matchAll(/-p '(\{.*affinity.*\})'$/gm)].map(([, json]) => json);
+    const [affinity, ...more] = [...deployPages().matchAll(/-p '(\{.*affinity.*\})'$/gm)].map(([, json]) => json);
     expect(more).toEqual([]);
     const terms = (JSON.parse(affinity) as V1DaemonSet).spec?.template.spec?.affinity?.nodeAffinity
       ?.requiredDuringSchedulingIgnoredDuringExecution?.nodeSelectorTerms;
     expect(terms).toEqual([{ matchExpressions: [{ key: label, operator: "DoesNotExist" }] }]);
-    expect(text("README.md")).toContain(`kubectl label node NODE ${label}=true`);
+    expect(deployPages()).toContain(`kubectl label node NODE ${label}=true`);
   });
 });
 
-describe("the commands in README.md", () => {
-  const readme = text("README.md");
-  const commands = [...readme.matchAll(/^ {4,}(kubectl .*)$/gm)].map(([, command]) => command);
+describe("the commands in the documents", () => {
+  const pages = deployPages();
+  const commands = [...pages.matchAll(/^ {4,}(kubectl .*)$/gm)].map(([, command]) => command);
 
   test("have patches that the API accepts, and the last step of a section undoes the first", () => {
-    const applied = readme.split(/^## /m).map((section) => {
+    const applied = pages.split(/^##? /m).map((section) => {
       const patches = [...section.matchAll(/ patch daemonset kube-proxy (?:--type json )?-p '(.*)'$/gm)];
       let result: V1DaemonSet & KubeObject = KUBEADM_DAEMON_SET;
       for (const [, json] of patches) {
@@ -191,7 +192,7 @@ describe("the commands in README.md", () => {
     });
     for (const [title, patches] of [
       ["2. Canary", 4],
-      ["With fewer privileges", 2],
+      ["A DaemonSet with fewer privileges", 2],
     ] as const) {
       expect(applied.find((section) => section.title === title)).toMatchObject({ patches, result: KUBEADM_DAEMON_SET });
     }
@@ -225,7 +226,7 @@ describe("the commands in README.md", () => {
     const known = new Set(objects.map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`));
     for (const { configMap } of KUBEADM_DAEMON_SET.spec?.template.spec?.volumes ?? [])
       known.add(`configmap/${configMap?.name}`);
-    const documents = ["README.md", "deploy/README.md", "docs/troubleshooting.md", "docs/commands.md"].map((name) =>
+    const documents = ["README.md", ...DEPLOY_PAGES, "docs/troubleshooting.md", "docs/commands.md"].map((name) =>
       readFileSync(join(ROOT, name), "utf8"),
     );
     const code = documents.flatMap((document) =>
@@ -246,7 +247,7 @@ describe("the commands in README.md", () => {
   });
 
   test("name kustomizations that exist", () => {
-    const named = [...readme.matchAll(/ -k deploy\/(\w+)/g)].map(([, name]) => name);
+    const named = [...pages.matchAll(/ -k deploy\/(\w+)/g)].map(([, name]) => name);
     expect(new Set(named)).toEqual(new Set(Object.keys(built)));
   });
 });
@@ -256,7 +257,7 @@ describe("the image", () => {
   const last = stages.at(-1) ?? "";
 
   test("is built with arguments that the Dockerfile has", () => {
-    const named = [...text("README.md").matchAll(/--build-arg (\w+)=/g)].map(([, name]) => name);
+    const named = [...deployPages().matchAll(/--build-arg (\w+)=/g)].map(([, name]) => name);
     expect(named.filter((name) => !new RegExp(`^ARG ${name}\\b`, "m").test(dockerfile))).toEqual([]);
   });
 
@@ -271,8 +272,8 @@ describe("the image", () => {
   test("has one placeholder, wherever a reader sets it", () => {
     const job = load("preflight", "job.yaml") as V1Job;
     expect(job.spec?.template.spec?.containers.map(({ image }) => image)).toEqual(["REGISTRY/nft-proxier:VERSION"]);
-    for (const readme of [text("README.md"), readFileSync(join(ROOT, "README.md"), "utf8")]) {
-      const named = readme.match(/[\w./]+\/nft-proxier:[\w.]+/g);
+    for (const page of [deployPages(), readFileSync(join(ROOT, "README.md"), "utf8")]) {
+      const named = page.match(/[\w./]+\/nft-proxier:[\w.]+/g);
       expect(new Set(named)).toEqual(new Set(["REGISTRY/nft-proxier:VERSION"]));
     }
   });

@@ -6,13 +6,14 @@ import { describe, expect, test } from "vitest";
 import { ALL_FLAGS } from "../../../src/cli/flags/flags-help.js";
 import { program } from "../../../src/cli/commands/program.js";
 import { readFlags } from "../../../src/cli/read-flags.js";
+import { DEPLOY_PAGES } from "../../support/deploy-pages.js";
 
 const ROOT = join(import.meta.dirname, "../../..");
 
 const documents = [
   "README.md",
   "SECURITY.md",
-  "deploy/README.md",
+  ...DEPLOY_PAGES,
   "deploy/monitoring/alerts.yaml",
   ...readdirSync(join(ROOT, "docs"))
     .filter((name) => name.endsWith(".md"))
