@@ -1,4 +1,4 @@
 import { openFake } from "../support/kernel-world.ts";
 import { describeKernel } from "./suite.js";
 
-describeKernel("FakeKernel", openFake);
+describeKernel("FakeKernel", openFake, false);

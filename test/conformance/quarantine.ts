@@ -233,7 +233,7 @@ function each(): void {
     externalIPs: ["203.0.113.5"],
   };
   const own = (name: string): boolean => /^(sticky|source-ranges)-.*[0-9a-f]{10}/.test(name);
-  const nonsense = { type: "opaque", name: "nonsense", data: new Uint8Array(0) } as const;
+  const nonsense = { type: "immediate", dreg: 0, data: { verdict: "jump", chain: "nowhere" } } as const;
 
   test.each<[string, (op: Op) => Op]>([
     [
@@ -247,7 +247,11 @@ function each(): void {
       "an added rule",
       (op) => (op.kind === "rule" && op.op === "add" && own(op.chain) ? { ...op, exprs: [...op.exprs, nonsense] } : op),
     ],
-    ["an added set", (op) => (op.kind === "set" && op.op === "add" && own(op.set) ? { ...op, flags: 1 << 15 } : op)],
+    [
+      "an added set",
+      (op) =>
+        op.kind === "set" && op.op === "add" && own(op.set) ? { ...op, op: "create", set: SetName.services } : op,
+    ],
     [
       "added elements",
       (op) =>

@@ -11,4 +11,5 @@ afterAll(() => namespace.remove());
 describeKernel(
   "NftKernel",
   openReal(() => namespace),
+  true,
 );

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe } from "vitest";
+import type { Current } from "./cases.js";
 import type { KernelWorld, OpenKernelWorld } from "../support/kernel-world.ts";
 import { addresses } from "./suite/addresses.js";
 import { anonymous } from "./suite/anonymous.js";
@@ -30,14 +31,18 @@ const TOPICS = {
   addresses,
 };
 
-/** Requirements on every implementation of `Kernel`. `open` returns an empty one for each test. */
-export function describeKernel(name: string, open: OpenKernelWorld): void {
+/**
+ * Requirements on every implementation of `Kernel`. `open` returns an empty one for each test. The real kernel also runs the cases that are
+ * marked `realOnly`.
+ */
+export function describeKernel(name: string, open: OpenKernelWorld, isReal: boolean): void {
   describe(name, () => {
     let world: KernelWorld;
     beforeEach(async () => {
       world = await open();
     });
     afterEach(() => world.close());
-    for (const [topic, run] of Object.entries(TOPICS)) describe(topic, () => run(() => world));
+    const current: Current = Object.assign(() => world, { isReal });
+    for (const [topic, run] of Object.entries(TOPICS)) describe(topic, () => run(current));
   });
 }

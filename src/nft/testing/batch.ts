@@ -6,7 +6,6 @@ import { addObject, deleteObject } from "./ops/objects.js";
 import { addRule, deleteRule, flushRules } from "./ops/rules.js";
 import { addSet, deleteSet } from "./ops/sets.js";
 import { addTable, deleteTable } from "./ops/tables.js";
-import { validateTable } from "./ops/validate.js";
 import { Refusal, type NamespaceState } from "./state/state.js";
 import { Transaction } from "./state/transaction.js";
 import type { ChangeEvent, Op, OpKind } from "../kernel/kernel.js";
@@ -49,9 +48,20 @@ export type BatchOutcome =
  * fault, or for a dry run, everything is reverted.
  */
 export function runBatch(state: NamespaceState, ops: readonly Op[], options: BatchOptions): BatchOutcome {
-  const first = attempt(state, ops, options, false);
-  // The kernel finds the operation that closes a loop by replaying the batch and validating after each operation.
-  const { tx, faults } = first === "replay" ? (attempt(state, ops, options, true) as Attempt) : first;
+  const tx = new Transaction(state, options.portId, options.now);
+  const faults: Fault[] = [];
+  ops.forEach((op, index) => {
+    try {
+      const injected = options.inject?.(op, index);
+      if (injected !== undefined) throw injected;
+      const handle = HANDLERS[op.kind] as (tx: Transaction, op: Op) => void;
+      handle(tx, op);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      const { errno, element, text } = error;
+      faults.push({ op: index, errno, element, text });
+    }
+  });
   if (faults.length > 0) {
     tx.rollback();
     return { refused: true, errno: faults[0].errno, faults };
@@ -68,40 +78,4 @@ export function runBatch(state: NamespaceState, ops: readonly Op[], options: Bat
   tx.commit();
   if (tx.events.length > 0) state.nextGeneration();
   return { refused: false, events: tx.events };
-}
-
-interface Attempt {
-  readonly tx: Transaction;
-  readonly faults: Fault[];
-}
-
-function attempt(
-  state: NamespaceState,
-  ops: readonly Op[],
-  options: BatchOptions,
-  validateEach: boolean,
-): Attempt | "replay" {
-  const tx = new Transaction(state, options.portId, validateEach, options.now);
-  const faults: Fault[] = [];
-  ops.forEach((op, index) => {
-    try {
-      const injected = options.inject?.(op, index);
-      if (injected !== undefined) throw injected;
-      const handle = HANDLERS[op.kind] as (tx: Transaction, op: Op) => void;
-      handle(tx, op);
-    } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
-      const { errno, element, text } = error;
-      faults.push({ op: index, errno, element, text });
-    }
-  });
-  if (faults.length > 0 || validateEach) return { tx, faults };
-  try {
-    for (const table of tx.toValidate) if (state.find(table.ref) === table) validateTable(table);
-  } catch (error) {
-    tx.rollback();
-    if (error instanceof Refusal) return "replay";
-    throw error;
-  }
-  return { tx, faults };
 }

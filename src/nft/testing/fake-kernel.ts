@@ -5,7 +5,6 @@ import { KernelError, type Fault } from "../kernel/errors.js";
 import { dumpText } from "./dump-text.js";
 import { runBatch } from "./batch.js";
 import { carryCounts } from "./state/carry.js";
-import { checkOps, sizeOf } from "./ops/check.js";
 import { dumpedObject, resetObject } from "./ops/objects.js";
 import {
   byAge,
@@ -85,9 +84,9 @@ const FIRST_PORT = 1000;
 /**
  * A `Kernel` in memory: a network namespace with nf_tables, but without packets. It needs neither Linux nor rights.
  *
- * It accepts and refuses what Linux 6.18 accepts and refuses, with the same error codes, and lists objects in the same form. One conformance suite runs
- * on this class and on the real kernel. Tests can request the rare failures of real kernels: refused operations, lost replies and events,
- * interrupted dumps, a dead socket, delays.
+ * It keeps and lists objects as Linux 6.18 does, and refuses missing, existing and used ones with the same error codes. One conformance suite
+ * runs on this class and on the real kernel. Expressions and attributes are not checked: registers, lengths, flags, hooks, loops of jumps.
+ * Tests can request the rare failures of real kernels: refused operations, lost replies and events, interrupted dumps, a dead socket, delays.
  */
 export class FakeKernel implements Kernel {
   /** The port of this connection. `loseSocket` and a commit change it. */
@@ -180,7 +179,6 @@ export class FakeKernel implements Kernel {
 
   private async commitNow(ops: readonly Op[], options: CommitOptions): Promise<CommitResult> {
     this.checkOpen("commit");
-    checkOps(ops);
     await this.latency?.("commit");
     this.checkOpen("commit");
     const { state } = this.shared;
@@ -212,7 +210,7 @@ export class FakeKernel implements Kernel {
       this.repliesToLose--;
       throw new KernelError("unknown-outcome", "the kernel's reply was lost", { action: "commit", errno: "ENOBUFS" });
     }
-    const bytes = ops.reduce((sum, op) => sum + sizeOf(op), 0);
+    const bytes = ops.reduce((sum, op) => sum + 64 + ("elements" in op ? op.elements.bytes.length : 0), 0);
     const kernelNs = Math.round((performance.now() - started) * 1e6);
     return { bytes, messages: ops.length + 2, kernelNs, encodeNs: 0 };
   }

@@ -145,7 +145,9 @@ export function batches(current: Current): void {
     expect(second.handle).toBeGreaterThan(first.handle);
   });
 
-  test.each(INVALID)("cannot be encoded: %s", async (_title, op) => {
+  // The addon rejects these before it sends anything; the fake encodes nothing.
+  const addon = current.isReal ? INVALID : [];
+  test.each(addon)("cannot be encoded: %s", async (_title, op) => {
     const { kernel } = current();
     const { id } = await kernel.generation();
     await expect(kernel.commit([newTable(), op])).rejects.toMatchObject({ code: "invalid" });

@@ -77,24 +77,28 @@ const making: Case[] = [
   },
   {
     title: "nat before connection tracking",
+    realOnly: true,
     given: [table],
     when: [newChain("n", { ...nat, priority: -200 })],
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
   },
   {
     title: "nat in forward",
+    realOnly: true,
     given: [table],
     when: [newChain("n", { ...nat, hook: 2 })],
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
   },
   {
     title: "route in input",
+    realOnly: true,
     given: [table],
     when: [base("r", { type: "route" })],
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
   },
   {
     title: "nat in a family without nat",
+    realOnly: true,
     when: [
       { op: "add", kind: "table", family: "arp", table: "t" },
       { op: "add", kind: "chain", family: "arp", table: "t", chain: "n", base: nat },

@@ -87,6 +87,7 @@ export function tables(current: Current): void {
     },
     {
       title: "unknown flags",
+      realOnly: true,
       when: [flagged(0x100)],
       faults: [{ op: 0, errno: "EOPNOTSUPP" }],
       before: { fact: "owner", faults: flagsUnknown },

@@ -49,6 +49,7 @@ export function timeouts(current: Current): void {
     },
     {
       title: "an element with more time left than its timeout",
+      realOnly: true,
       given,
       when: [newElements("s", [{ key: "1.1.1.1", timeout: 30_000, expiration: 60_000 }])],
       faults: [{ op: 0, errno: "ERANGE", element: 0 }],

@@ -3,11 +3,10 @@ import { ElementFlag, SetFlag } from "../../kernel/constants.js";
 import { elementId, isExpired, Refusal, type ElementState, type SetState, type TableState } from "../state/state.js";
 import type { Transaction } from "../state/transaction.js";
 import type { ElementBatch, ElementExtra, Op, Verdict } from "../../kernel/kernel.js";
-import { verdictTarget } from "./exprs.js";
 import { findSet, findTable } from "./find.js";
 import { isNull } from "../state/intervals.js";
+import { verdictTarget } from "./links.js";
 import { findObject } from "./objects.js";
-import { afterChange } from "./validate.js";
 
 type ElementsOp = Extract<Op, { kind: "elements" }>;
 type ListOp = Exclude<ElementsOp, { op: "flush" }>;
@@ -72,10 +71,7 @@ class Records {
     const flags = this.at.flags < 0 ? 0 : this.bytes.readUInt32LE(record * this.at.stride + this.at.flags);
     const end = (flags & ElementFlag.intervalEnd) !== 0;
     const catchall = (flags & ElementFlag.catchall) !== 0;
-    if ((flags & ~(ElementFlag.intervalEnd | ElementFlag.catchall)) !== 0) throw new Refusal("EOPNOTSUPP");
-    if (end && (catchall || !this.set.has(SetFlag.interval))) throw new Refusal("EINVAL");
     if (catchall) return { key: "", keyEnd: "", end, catchall };
-    if (this.batch.keyLen !== this.set.info.keyLen) throw new Refusal("EINVAL");
     const key = this.text(record, this.at.key, this.batch.keyLen);
     const ranged = this.set.ranges && this.at.keyEnd >= 0;
     return { key, keyEnd: ranged ? this.text(record, this.at.keyEnd, this.batch.keyLen) : key, end, catchall };
@@ -144,17 +140,12 @@ export function addElements(tx: Transaction, op: ListOp): void {
     );
   }
   tx.noteElements("new", table, set, added);
-  if (adder.leadsOn || tx.validateEach) afterChange(tx, table);
 }
 
 /** Adds the records of one operation. */
 class Adder {
   readonly journal: Journal;
-  /** An element of a map in use names a chain, so chains must be walked again. */
-  leadsOn = false;
   private readonly records: Records;
-  private readonly targets = new Map<Verdict, ReturnType<typeof verdictTarget>>();
-  private readonly inUse: boolean;
   constructor(
     private readonly tx: Transaction,
     private readonly table: TableState,
@@ -163,7 +154,6 @@ class Adder {
   ) {
     this.journal = new Journal(set);
     this.records = new Records(op.elements, set);
-    this.inUse = set.bindings.some((binding) => binding.map);
   }
 
   /** nft_add_set_elem. Returns true if the element is new or renewed. */
@@ -195,24 +185,19 @@ class Adder {
   }
 
   private read(record: number): ElementState {
-    const { set, op, records } = this;
+    const { set, records } = this;
     const identity = records.identity(record);
     const own = identity.end ? undefined : records.timeout(record);
     const expiration = identity.end ? undefined : records.expiration(record);
     const data = identity.end ? "" : records.data(record);
-    if (!identity.end) {
-      if (set.isMap !== op.elements.dataLen > 0) throw new Refusal("EINVAL");
-      if ((own !== undefined || expiration !== undefined) && !set.has(SetFlag.timeout)) throw new Refusal("EINVAL");
-      if (set.isMap && set.isVerdictMap !== (op.elements.verdicts !== undefined)) throw new Refusal("EINVAL");
-      if (set.isMap && !set.isVerdictMap && op.elements.dataLen !== set.info.dataLen) throw new Refusal("EINVAL");
-    }
     const timeout = own ?? (identity.end ? undefined : set.timeout);
-    const lifetime = this.lifetime(timeout, expiration);
+    const left = expiration ?? timeout;
     const verdict = identity.end ? undefined : records.verdict(record);
     const object = identity.end ? undefined : records.object(record);
-    if ((object !== undefined) !== (set.has(SetFlag.object) && !identity.end)) throw new Refusal("EINVAL");
     const target =
-      object !== undefined ? findObject(this.table, set.info.objType ?? 0, object) : verdict && this.target(verdict);
+      object !== undefined
+        ? findObject(this.table, set.info.objType ?? 0, object)
+        : verdict && verdictTarget(this.table, verdict);
     return {
       ...identity,
       count: records.count(record),
@@ -221,26 +206,8 @@ class Adder {
       target,
       userdata: records.userdata(record),
       timeout,
-      expiresAt: this.tx.now + lifetime,
+      expiresAt: left === undefined ? Infinity : this.tx.now + Number(left),
     };
-  }
-
-  /** ms until the element expires. */
-  private lifetime(timeout: bigint | undefined, expiration: bigint | undefined): number {
-    if (expiration !== undefined) {
-      if (timeout === undefined) throw new Refusal("EOPNOTSUPP");
-      if (expiration > timeout) throw new Refusal("ERANGE");
-    }
-    const left = expiration ?? timeout;
-    return left === undefined ? Infinity : Number(left);
-  }
-
-  private target(verdict: Verdict): ReturnType<typeof verdictTarget> {
-    if (this.targets.has(verdict)) return this.targets.get(verdict);
-    const target = verdictTarget(this.table, verdict);
-    if (target !== undefined && this.inUse) this.leadsOn = true;
-    this.targets.set(verdict, target);
-    return target;
   }
 
   /** An existing element: the same one may be added again, and then adopts a new timeout (Linux >= 6.12). */
@@ -375,5 +342,5 @@ function named(tx: Transaction, table: TableState, name: string): SetState {
 }
 
 function refuseBound(tx: Transaction, set: SetState): void {
-  if (set.bindings.length > 0 || tx.unbound.has(set)) throw new Refusal("EBUSY");
+  if (set.references > 0 || tx.unbound.has(set)) throw new Refusal("EBUSY");
 }

@@ -41,8 +41,3 @@ export function unlessAbsent<T>(forgiving: boolean, look: () => T): T | undefine
     throw error;
   }
 }
-
-/** NFT_USERDATA_MAXLEN, enforced by the netlink policy. */
-export function checkUserdata(userdata: Uint8Array | undefined): void {
-  if (userdata !== undefined && userdata.length > 256) throw new Refusal("ERANGE");
-}

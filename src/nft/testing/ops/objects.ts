@@ -3,7 +3,7 @@ import { normalizeExpr } from "../../kernel/normalize.js";
 import type { Family, ObjectData, Op } from "../../kernel/kernel.js";
 import { ObjectState, Refusal, type TableState } from "../state/state.js";
 import type { Transaction } from "../state/transaction.js";
-import { checkUserdata, findTable, unlessAbsent } from "./find.js";
+import { findTable, unlessAbsent } from "./find.js";
 
 type ObjectOp = Extract<Op, { kind: "object" }>;
 type NewObjectOp = Extract<ObjectOp, { op: "add" | "create" }>;
@@ -32,7 +32,6 @@ export function addObject(tx: Transaction, op: NewObjectOp): void {
     if (op.op === "create") throw new Refusal("EEXIST");
     return updateObject(tx, table, found, data);
   }
-  checkUserdata(op.userdata);
   const state = new ObjectState(object, objType, table.nextHandle(), data, op.userdata?.slice());
   tx.change(
     () => table.objects.set(id, state),
@@ -79,13 +78,10 @@ function initialised(data: ObjectData, family: Family): ObjectData {
     case "counter":
       return { ...data, packets: data.packets ?? 0n, bytes: data.bytes ?? 0n };
     case "quota": {
-      const { bytes, flags = 0, consumed = 0n } = data;
-      if (bytes >= 1n << 63n) throw new Refusal("EOVERFLOW");
-      if (consumed > bytes || (flags & ~QuotaFlag.invert) !== 0) throw new Refusal("EINVAL");
+      const { flags = 0, consumed = 0n } = data;
       return { ...data, flags, consumed };
     }
     case "limit":
-      if (data.unit === 0n) throw new Refusal("EINVAL");
       return normalizeExpr(data) as ObjectData;
     case "ct timeout": {
       const given = data.timeouts;

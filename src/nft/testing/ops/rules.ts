@@ -1,16 +1,13 @@
 import { ChainFlag } from "../../kernel/constants.js";
-import { byAge, Refusal, RuleState, type ChainState, type Link, type TableState } from "../state/state.js";
+import { byAge, ChainState, Refusal, RuleState, SetState, type Link, type TableState } from "../state/state.js";
 import type { Transaction } from "../state/transaction.js";
 import type { Expr, Op } from "../../kernel/kernel.js";
-import { initExpr, Registers } from "./exprs.js";
-import { checkUserdata, findChain, findTable, unlessAbsent } from "./find.js";
-import { afterChange } from "./validate.js";
+import { normalizeExpr } from "../../kernel/normalize.js";
+import { findChain, findTable, unlessAbsent } from "./find.js";
+import { linkOf } from "./links.js";
 
 type RuleOp = Extract<Op, { kind: "rule" }>;
 type NewRuleOp = Extract<RuleOp, { op: "add" | "insert" | "replace" }>;
-
-/** NFT_RULE_MAXEXPRS */
-const MAX_EXPRESSIONS = 128;
 
 function findRule(chain: ChainState, handle: bigint): RuleState {
   const rule = chain.rules.find((candidate) => candidate.handle === handle);
@@ -25,7 +22,6 @@ export function addRule(tx: Transaction, op: NewRuleOp): void {
   const old = op.op === "replace" ? findRule(chain, op.handle) : undefined;
   const handle = op.op === "replace" ? op.handle : table.nextHandle();
   const beside = op.op !== "replace" && op.position !== undefined ? findRule(chain, op.position) : undefined;
-  checkUserdata(op.userdata);
   const rule = buildRule(tx, table, chain, handle, op);
   let at = op.op === "insert" ? 0 : chain.rules.length;
   if (beside !== undefined) at = chain.rules.indexOf(beside) + (op.op === "insert" ? 0 : 1);
@@ -33,56 +29,52 @@ export function addRule(tx: Transaction, op: NewRuleOp): void {
   tx.change(
     () => {
       chain.rules.splice(at, 0, rule);
-      for (const link of rule.links) hold(link, chain);
+      for (const link of rule.links) hold(link);
     },
     () => {
-      for (const link of rule.links) release(link, chain);
+      for (const link of rule.links) link.references--;
       chain.rules.splice(chain.rules.indexOf(rule), 1);
     },
   );
   if (old !== undefined) removeRule(tx, table, old);
   tx.note("new", "rule", table, chain.name, rule.handle);
-  afterChange(tx, table);
 }
 
 function buildRule(tx: Transaction, table: TableState, chain: ChainState, handle: bigint, op: NewRuleOp): RuleState {
-  if (op.exprs.length > MAX_EXPRESSIONS) throw new Refusal("EINVAL");
-  const registers = new Registers();
   const exprs: Expr[] = [];
-  const links: (Link | undefined)[] = [];
+  const links: Link[] = [];
   for (const expr of op.exprs) {
-    const { dumped, link } = initExpr({ tx, table, chain, registers, bound: links }, expr);
-    exprs.push(dumped);
-    links.push(link);
+    const link = linkOf(tx, table, links, expr);
+    if (link !== undefined) links.push(link);
+    exprs.push(dumped(expr, link));
   }
   return new RuleState(chain, handle, exprs, links, op.userdata);
 }
 
-function hold(link: Link | undefined, chain: ChainState): void {
-  if (link?.kind === "chain") link.chain.references++;
-  if (link?.kind === "object") link.object.references++;
-  if (link?.kind === "set") {
-    link.set.bindings.push({ chain, map: link.map });
-    link.set.everBound = true;
-  }
+/** Returns the kernel's dump of an expression, with the name that an anonymous set was given. */
+function dumped(expr: Expr, link: Link | undefined): Expr {
+  if (expr.type === "counter") return { ...expr, packets: expr.packets ?? 0n, bytes: expr.bytes ?? 0n };
+  const normal = normalizeExpr(expr);
+  return normal.type === "lookup" || normal.type === "dynset" ? { ...normal, set: link?.name ?? normal.set } : normal;
 }
 
-function release(link: Link | undefined, chain: ChainState): void {
-  if (link?.kind === "chain") link.chain.references--;
-  if (link?.kind === "object") link.object.references--;
-  if (link?.kind === "set") {
-    const at = link.set.bindings.findLastIndex((binding) => binding.chain === chain && binding.map === link.map);
-    link.set.bindings.splice(at, 1);
-  }
+function hold(link: Link): void {
+  link.references++;
+  if (link instanceof SetState) link.everBound = true;
 }
 
-/** A bound chain is deleted with its rule. */
-function removeBound(tx: Transaction, table: TableState, chain: ChainState): void {
+/** Removes the chain from its table, and records the event. */
+export function removeChain(tx: Transaction, table: TableState, chain: ChainState): void {
   tx.change(
     () => table.chains.delete(chain.name),
     () => table.chains.set(chain.name, chain),
   );
   tx.note("delete", "chain", table, chain.name, chain.handle);
+}
+
+/** nft_delrule_by_chain */
+export function deleteChainRules(tx: Transaction, table: TableState, chain: ChainState): void {
+  for (const rule of [...chain.rules]) removeRule(tx, table, rule);
 }
 
 /** nft_delrule; an anonymous set is deleted with the last rule that uses it. */
@@ -92,34 +84,34 @@ export function removeRule(tx: Transaction, table: TableState, rule: RuleState):
   tx.change(
     () => {
       chain.rules.splice(at, 1);
-      for (const link of rule.links) release(link, chain);
+      for (const link of rule.links) link.references--;
     },
     () => {
-      for (const link of rule.links) hold(link, chain);
+      for (const link of rule.links) hold(link);
       chain.rules.splice(at, 0, rule);
     },
   );
   tx.note("delete", "rule", table, chain.name, rule.handle);
   for (const link of rule.links) {
-    if (link?.kind === "chain" && (link.chain.flags & ChainFlag.binding) !== 0) {
-      for (const inside of [...link.chain.rules]) removeRule(tx, table, inside);
-      removeBound(tx, table, link.chain);
+    if (link instanceof ChainState && (link.flags & ChainFlag.binding) !== 0) {
+      deleteChainRules(tx, table, link);
+      removeChain(tx, table, link);
     }
-    if (link?.kind === "set") tx.unbound.add(link.set);
-    if (link?.kind !== "set" || !link.set.anonymous || link.set.bindings.length > 0) continue;
-    const { set } = link;
-    const elements = [...set.elements.values()];
+    if (!(link instanceof SetState)) continue;
+    tx.unbound.add(link);
+    if (!link.anonymous || link.references > 0) continue;
+    const elements = [...link.elements.values()];
     tx.change(
       () => {
-        for (const element of elements) set.remove(element);
-        table.sets.delete(set.name);
+        for (const element of elements) link.remove(element);
+        table.sets.delete(link.name);
       },
       () => {
-        table.sets.set(set.name, set);
-        for (const element of elements) set.insert(element);
+        table.sets.set(link.name, link);
+        for (const element of elements) link.insert(element);
       },
     );
-    tx.note("delete", "set", table, set.name, set.handle);
+    tx.note("delete", "set", table, link.name, link.handle);
   }
 }
 
@@ -135,5 +127,5 @@ export function flushRules(tx: Transaction, op: Extract<RuleOp, { op: "flush" }>
   const table = findTable(tx, op);
   const chains = op.chain === undefined ? byAge(table.chains) : [findChain(table, op.chain)];
   if (op.chain !== undefined && (chains[0].flags & ChainFlag.binding) !== 0) throw new Refusal("EOPNOTSUPP");
-  for (const chain of chains) for (const rule of [...chain.rules]) removeRule(tx, table, rule);
+  for (const chain of chains) deleteChainRules(tx, table, chain);
 }

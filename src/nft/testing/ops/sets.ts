@@ -1,54 +1,11 @@
-import { DATA_VERDICT, SetFlag } from "../../kernel/constants.js";
+import { DATA_VERDICT } from "../../kernel/constants.js";
 import { Refusal, SetState, type TableState } from "../state/state.js";
 import type { Transaction } from "../state/transaction.js";
 import type { Op, SetInfo } from "../../kernel/kernel.js";
-import { byHandle, checkUserdata, findTable, unlessAbsent } from "./find.js";
+import { byHandle, findTable, unlessAbsent } from "./find.js";
 
 type SetOp = Extract<Op, { kind: "set" }>;
 type NewSetOp = Extract<SetOp, { op: "add" | "create" }>;
-
-const KNOWN_FLAGS = Object.values(SetFlag).reduce((all, flag) => all | flag, 0);
-/** NFT_DATA_RESERVED_MASK */
-const RESERVED = 0xffffff00;
-/** NFT_DATA_VALUE_MAXLEN */
-const MAX_LENGTH = 64;
-
-/** The checks on attributes alone, which nf_tables_newset makes before it looks up the table. */
-function checkShape(info: SetInfo): void {
-  const has = (flags: number): boolean => (info.flags & flags) === flags;
-  const { map, object, eval: dynamic, anonymous, timeout, constant, concat } = SetFlag;
-  if (((info.keyType >>> 0) & RESERVED) >>> 0 === RESERVED) throw new Refusal("EINVAL");
-  if (info.keyLen === 0 || info.keyLen > MAX_LENGTH) throw new Refusal("EINVAL");
-  if ((info.flags & ~KNOWN_FLAGS) !== 0) throw new Refusal("EOPNOTSUPP");
-  if (has(map | object) || has(dynamic | object)) throw new Refusal("EOPNOTSUPP");
-  if (has(anonymous | timeout) && !has(dynamic)) throw new Refusal("EOPNOTSUPP");
-  if (has(constant | timeout)) throw new Refusal("EOPNOTSUPP");
-  if ((info.objType !== undefined) !== has(object)) throw new Refusal("EINVAL");
-  checkData(info);
-  if (info.timeout !== undefined && !has(timeout)) throw new Refusal("EINVAL");
-  if (info.gcInterval !== undefined && !has(timeout)) throw new Refusal("EINVAL");
-  const fields = info.fieldLens?.length ?? 0;
-  if (fields > 0) {
-    const words = (bytes: number): number => Math.ceil(bytes / 4);
-    const sum = info.fieldLens?.reduce((all, bytes) => all + words(bytes), 0);
-    if (info.fieldLens?.some((bytes) => bytes === 0) || sum !== words(info.keyLen)) throw new Refusal("EINVAL");
-  }
-  if (fields > 1 !== has(concat)) throw new Refusal("EINVAL");
-}
-
-function checkData(info: SetInfo): void {
-  const isMap = (info.flags & SetFlag.map) !== 0;
-  if ((info.dataType !== undefined) !== isMap) throw new Refusal("EINVAL");
-  if (info.dataType === undefined || info.dataType === DATA_VERDICT) return;
-  if (((info.dataType >>> 0) & RESERVED) >>> 0 === RESERVED) throw new Refusal("EINVAL");
-  if (info.dataLen === undefined || info.dataLen === 0 || info.dataLen > MAX_LENGTH) throw new Refusal("EINVAL");
-}
-
-/** nft_select_set_ops: no kind of set supports both intervals and elements from the packet path. */
-function checkBackend(info: SetInfo): void {
-  const { interval, eval: dynamic } = SetFlag;
-  if ((info.flags & (interval | dynamic)) === (interval | dynamic)) throw new Refusal("EOPNOTSUPP");
-}
 
 /** nft_set_is_same: the fields in which a set and an `add` of it must agree. */
 function isSame(set: SetState, info: SetInfo): boolean {
@@ -69,15 +26,12 @@ function isSame(set: SetState, info: SetInfo): boolean {
 
 /** nf_tables_newset */
 export function addSet(tx: Transaction, op: NewSetOp): void {
-  checkUserdata(op.userdata);
-  checkShape(op);
   const table = findTable(tx, op);
   const existing = table.sets.get(op.set);
   if (existing !== undefined) {
     updateSet(tx, table, existing, op);
     return;
   }
-  checkBackend(op);
   const name = op.set.includes("%") ? freeName(table, op.set) : op.set;
   const set = new SetState(name, table.nextHandle(), infoOf(op, name));
   tx.change(
@@ -114,7 +68,6 @@ function updateSet(tx: Transaction, table: TableState, set: SetState, op: NewSet
 
 /** nf_tables_set_alloc_name: the lowest free number. */
 function freeName(table: TableState, pattern: string): string {
-  if (pattern.indexOf("%") !== pattern.lastIndexOf("%") || !pattern.includes("%d")) throw new Refusal("EINVAL");
   let number = 0;
   while (table.sets.has(pattern.replace("%d", String(number)))) number++;
   return pattern.replace("%d", String(number));
@@ -129,7 +82,7 @@ export function deleteSet(tx: Transaction, op: Extract<SetOp, { op: "delete" | "
     return found;
   });
   if (set === undefined) return;
-  if (set.bindings.length > 0) throw new Refusal("EBUSY");
+  if (set.references > 0) throw new Refusal("EBUSY");
   removeSet(tx, table, set);
 }
 

@@ -2,18 +2,15 @@ import { TableFlag } from "../../kernel/constants.js";
 import { byAge, Refusal, TableState, tableId } from "../state/state.js";
 import type { Transaction } from "../state/transaction.js";
 import type { Op } from "../../kernel/kernel.js";
-import { deleteChainRules, removeChain } from "./chains.js";
-import { checkUserdata, findTable, unlessAbsent } from "./find.js";
+import { findTable, unlessAbsent } from "./find.js";
 import { removeObject } from "./objects.js";
+import { deleteChainRules, removeChain } from "./rules.js";
 import { removeSet } from "./sets.js";
 
 type TableOp = Extract<Op, { kind: "table" }>;
 
-const MASK = TableFlag.dormant | TableFlag.owner | TableFlag.persist;
-
 /** nf_tables_newtable */
 export function addTable(tx: Transaction, op: TableOp): void {
-  checkUserdata(op.userdata);
   const existing = unlessAbsent(true, () => findTable(tx, op));
   if (existing !== undefined) {
     if (op.op === "create") throw new Refusal("EEXIST");
@@ -21,7 +18,6 @@ export function addTable(tx: Transaction, op: TableOp): void {
     return;
   }
   const flags = op.flags ?? 0;
-  if ((flags & ~MASK) !== 0) throw new Refusal("EOPNOTSUPP");
   const table = new TableState(
     { family: op.family, table: op.table },
     tx.namespace.nextTableHandle(),
@@ -40,7 +36,6 @@ export function addTable(tx: Transaction, op: TableOp): void {
 
 /** nf_tables_updtable: dormancy can be switched, and a table left by its owner can be claimed. */
 function updateFlags(tx: Transaction, table: TableState, flags: number): void {
-  if ((flags & ~MASK) !== 0) throw new Refusal("EOPNOTSUPP");
   if (flags === table.flags) return;
   const owned = (table.flags & TableFlag.owner) !== 0;
   const orphan = (table.flags & (TableFlag.owner | TableFlag.persist)) === TableFlag.persist;

@@ -50,11 +50,8 @@ export class ObjectState {
   ) {}
 }
 
-/** An expression's reference: the chain of its verdict, its object, or the set it looks up. */
-export type Link =
-  | { readonly kind: "chain"; readonly chain: ChainState }
-  | { readonly kind: "object"; readonly object: ObjectState }
-  | { readonly kind: "set"; readonly set: SetState; readonly map: boolean };
+/** A reference of an expression: to the chain of its verdict, to its object, or to the set that it looks up. */
+export type Link = ChainState | ObjectState | SetState;
 
 export class RuleState {
   constructor(
@@ -62,8 +59,7 @@ export class RuleState {
     readonly handle: bigint,
     /** In the kernel's dump format. */
     readonly exprs: readonly Expr[],
-    /** Parallel to `exprs`. */
-    readonly links: readonly (Link | undefined)[],
+    readonly links: readonly Link[],
     readonly userdata: Uint8Array | undefined,
   ) {}
 }
@@ -89,12 +85,6 @@ export interface ElementState {
   expiresAt: number;
 }
 
-/** A rule that looks up a set. */
-export interface Binding {
-  readonly chain: ChainState;
-  readonly map: boolean;
-}
-
 const END = "\u0100";
 const CATCHALL = "\u0101";
 
@@ -111,7 +101,8 @@ export class SetState {
   readonly sorted: ElementState[] | undefined;
   /** Number of elements that name each chain or object. */
   readonly targets = new Map<ChainState | ObjectState, number>();
-  readonly bindings: Binding[] = [];
+  /** References by rules. */
+  references = 0;
   /** A rule has referred to it, perhaps only within this batch (nft_trans_set_bound). */
   everBound = false;
   size: number | undefined;

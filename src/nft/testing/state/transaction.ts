@@ -9,8 +9,6 @@ export class Transaction {
   readonly events: Mutable<ChangeEvent>[] = [];
   readonly setsById = new Map<number, SetState>();
   readonly newAnonymous: { table: TableState; set: SetState }[] = [];
-  /** Tables whose chains must be walked before the commit (NFT_VALIDATE_NEED). */
-  readonly toValidate = new Set<TableState>();
   private readonly undoes: (() => void)[] = [];
   /** New timeouts of existing elements: the kernel applies them at the commit, and compares with the old ones until then. */
   readonly renewals: { element: ElementState; timeout: bigint | undefined; expiresAt: number }[] = [];
@@ -27,8 +25,6 @@ export class Transaction {
   constructor(
     readonly namespace: NamespaceState,
     readonly portId: number,
-    /** Validates after each rule and element operation, to find the one at fault (NFT_VALIDATE_DO). */
-    readonly validateEach: boolean,
     readonly now: number,
   ) {}
 
