@@ -1,4 +1,4 @@
-/** Reads flags in the syntax of Go's pflag, which kube-proxy uses. */
+/** Declares flags, and reads them in the syntax of Go's pflag, which kube-proxy uses. */
 import { closest } from "../base/closest.js";
 import { parseDuration } from "../config/duration.js";
 
@@ -110,8 +110,57 @@ export interface Flag {
   readonly read?: (text: string) => unknown;
   /** All values, if they are few. */
   readonly choices?: readonly string[];
-  /** The default, for the help. */
+  /** The value if the flag is not given. */
+  readonly default?: unknown;
+  /** The default, for the help, if it is not the text of `default`. */
   readonly defaultText?: string;
+  readonly required?: true;
+  /** Name of a flag that cannot be given together with this one. */
+  readonly conflicts?: string;
+}
+
+type Details = Partial<Omit<Flag, "name" | "short" | "placeholder" | "usage">>;
+type NameIn<T> = T extends `${string}--${infer Rest}` ? (Rest extends `${infer N} ${string}` ? N : Rest) : never;
+type TypeIn<T, M> = M extends { type: infer F } ? F : T extends `${string}>` ? "string" : "bool";
+/** A flag with the types of its name and its value. */
+type Declared<T, M> = Omit<Flag, "name" | "type" | keyof M> & { name: NameIn<T>; type: TypeIn<T, M> } & M;
+
+/**
+ * Declares a flag. It has a value, of type string unless `details` has another, if its term has a placeholder.
+ * @param term as in the help: "-o, --output <format>".
+ */
+export function flag<const T extends string, const M extends Details = object>(
+  term: T,
+  usage: string,
+  details?: M,
+): Declared<T, M> {
+  const [, short, name = "", placeholder = ""] = /^(?:-(.), )?--(\S+)(?: <(.+)>)?$/.exec(term) ?? [];
+  const type = placeholder === "" ? "bool" : "string";
+  return { name, short, type, placeholder, usage, ...details } as unknown as Declared<T, M>;
+}
+
+type CamelCase<S extends string> = S extends `${infer A}-${infer B}` ? `${A}${Capitalize<CamelCase<B>>}` : S;
+type ValueIn<F> = F extends { read: (text: string) => infer T }
+  ? T
+  : F extends { choices: readonly (infer C)[] }
+    ? C
+    : F extends { type: infer Y extends FlagType }
+      ? ValueOf<Y>
+      : never;
+type Always = { readonly default: unknown } | { readonly required: true };
+
+/** The values of flags, by their names: "own-table" is `ownTable`. */
+export type OptionsOf<F extends readonly Flag[]> = {
+  readonly [G in F[number] as G extends Always ? CamelCase<G["name"]> : never]: ValueIn<G>;
+} & { readonly [G in F[number] as G extends Always ? never : CamelCase<G["name"]>]?: ValueIn<G> };
+
+/** Returns the values of these flags from the result of `readFlags`, with the defaults of flags that are not given. */
+export function optionsOf<const F extends readonly Flag[]>(values: FlagsGiven["values"], flags: F): OptionsOf<F> {
+  const options = flags.flatMap(({ name, default: initial }) => {
+    const value = Object.hasOwn(values, name) ? values[name] : initial;
+    return value === undefined ? [] : [[name.replaceAll(/-(.)/g, (_, letter: string) => letter.toUpperCase()), value]];
+  });
+  return Object.fromEntries(options) as OptionsOf<F>;
 }
 
 /** Returns the flag as in the help: "--cluster-cidr <cidr,...>". */
@@ -125,49 +174,71 @@ export interface FlagsGiven {
   readonly values: Readonly<Record<string, unknown>>;
   /** One sentence per flag that is unknown, lacks its value, or has an invalid one. */
   readonly problems: readonly string[];
-  /** The words from the first one that is neither a flag nor a flag's value. */
+  /** The words that are neither flags nor their values. */
   readonly rest: readonly string[];
 }
 
 /**
- * Reads flags like pflag: `--flag=value`, `--flag value`, `-v4`, `-v=4`, `-v 4`. A boolean never takes the next word. Underscores in names count as
+ * Reads flags like pflag: `--flag=value`, `--flag value`, `-v4`, `-v=4`, `-v 4`, `-wA`. A boolean never takes the next word. Underscores in names count as
  * hyphens (component-base's WordSepNormalizeFunc). Empty words are ignored, as in kube-proxy.
+ * @param isCommand flags may also follow other words. Otherwise, all words after the first one of these are not read.
  */
-export function readFlags(argv: readonly string[], flags: readonly Flag[]): FlagsGiven {
+export function readFlags(argv: readonly string[], flags: readonly Flag[], isCommand = false): FlagsGiven {
   const long = new Map(flags.map((flag) => [flag.name, flag]));
   const short = new Map(flags.map((flag) => [flag.short, flag]));
   const given = new Map<Flag, string[]>();
   const rest: string[] = [];
   const problems: string[] = [];
-  for (let i = 0; i < argv.length; i++) {
-    const word = argv[i] ?? "";
+  const words = [...argv];
+  for (let i = 0; i < words.length; i++) {
+    const word = words[i] ?? "";
     const [, name = "", value] = /^--([^=]+)(?:=(.*))?$/s.exec(word) ?? [];
-    const [, letter, attached] = /^-([^=-])(?:=?(.+))?$/s.exec(word) ?? [];
+    const [, letter, equals, attached] = /^-([^=-])(=?)(.+)?$/s.exec(word) ?? [];
     const flag = letter === undefined ? long.get(name.replaceAll("_", "-")) : short.get(letter);
     if (flag !== undefined) {
       const bare = flag.type === "bool" || flag.type === "version" ? "true" : undefined;
-      const text = value ?? attached ?? bare ?? argv[++i];
+      // "-wA" is "-w -A".
+      const isGroup = bare !== undefined && attached !== undefined && equals === "";
+      if (isGroup) words.splice(i + 1, 0, `-${attached}`);
+      const text = value ?? (isGroup ? bare : (attached ?? bare ?? words[++i]));
       if (text === undefined) problems.push(`option '${flagTerm(flag)}' argument missing`);
       else given.set(flag, [...(given.get(flag) ?? []), text]);
     } else if (word === "--") {
-      rest.push(...argv.slice(i + 1));
+      rest.push(...words.slice(i + 1));
       break;
     } else if (word.startsWith("-") && word !== "-") {
       problems.push(unknownFlag(word, flags));
+    } else if (isCommand && word !== "") {
+      rest.push(word);
     } else if (word !== "") {
-      rest.push(...argv.slice(i));
+      rest.push(...words.slice(i));
       break;
     }
   }
   const { values, problems: wrong } = valuesOf(given);
-  return { values, problems: [...problems, ...wrong], rest };
+  problems.push(...wrong);
+  for (const one of given.keys()) {
+    const other = long.get(one.conflicts ?? "");
+    if (other !== undefined && given.has(other))
+      problems.push(`option '${flagTerm(one)}' cannot be used with option '${flagTerm(other)}'`);
+  }
+  const missing = flags.find((one) => one.required === true && !given.has(one));
+  // A missing option may be mistyped, which is reported already.
+  if (missing !== undefined && problems.length === 0)
+    problems.push(`required option '${flagTerm(missing)}' not specified`);
+  return { values, problems, rest };
 }
 
 function unknownFlag(word: string, flags: readonly Flag[]): string {
   const [name = ""] = word.replaceAll("_", "-").split("=");
   const names = flags.map((flag) => `--${flag.name}`);
-  const guess = name.startsWith("--") ? closest(name, names) : undefined;
-  return `unknown option '${name}'${guess === undefined ? "" : `\n(Did you mean ${guess}?)`}`;
+  return `unknown option '${name}'${didYouMean(name, name.startsWith("--") ? names : [])}`;
+}
+
+/** Returns the end of a message about an unknown name. */
+export function didYouMean(name: string, known: readonly string[]): string {
+  const guess = closest(name, known);
+  return guess === undefined ? "" : `\n(Did you mean ${guess}?)`;
 }
 
 function valuesOf(given: ReadonlyMap<Flag, readonly string[]>): Pick<FlagsGiven, "values" | "problems"> {
@@ -175,7 +246,7 @@ function valuesOf(given: ReadonlyMap<Flag, readonly string[]>): Pick<FlagsGiven,
   const problems: string[] = [];
   for (const [flag, texts] of given) {
     const wrong = texts.flatMap((text) => {
-      const reason = problemOf(() => readValue(flag, [text]));
+      const reason = problemOf(flag, text);
       return reason === undefined ? [] : `--${flag.name}=${text}: ${reason}`;
     });
     problems.push(...wrong);
@@ -185,17 +256,19 @@ function valuesOf(given: ReadonlyMap<Flag, readonly string[]>): Pick<FlagsGiven,
 }
 
 /** @param texts the values of one flag, at least one. */
-function readValue({ type, read, choices }: Flag, texts: readonly string[]): unknown {
+function readValue({ type, read, choices }: Readable, texts: readonly string[]): unknown {
   const value = READERS[type](texts);
   const text = texts.at(-1) ?? "";
   if (choices?.includes(text) === false) throw new BadValue(`must be one of ${choices.join(", ")}`);
   return read === undefined ? value : read(text);
 }
 
-/** Returns the message if `read` throws `BadValue`, or undefined if it does not throw. */
-export function problemOf(read: () => unknown): string | undefined {
+type Readable = Pick<Flag, "type" | "read" | "choices">;
+
+/** Says why the text is not a value of the flag: "must be true or false". Returns undefined if it is one. */
+export function problemOf(flag: Readable, text: string): string | undefined {
   try {
-    read();
+    readValue(flag, [text]);
     return undefined;
   } catch (error) {
     if (!(error instanceof BadValue)) throw error;

@@ -1,5 +1,6 @@
 import path from "node:path";
 import { pathToFileURL } from "node:url";
+import type * as commands from "../../src/cli/command.js";
 import type * as program from "../../src/cli/commands/program.js";
 
 /**
@@ -7,12 +8,15 @@ import type * as program from "../../src/cli/commands/program.js";
  * dist/, which must be compiled.
  */
 export async function helpTexts(root: string): Promise<{ readonly place: string; readonly text: string }[]> {
-  const compiled = pathToFileURL(path.join(root, "dist/cli/commands/program.js")).href;
-  const { commandOutline } = (await import(compiled)) as typeof program;
-  return (await commandOutline()).flatMap(({ path: command, description, notes, examples, ...lists }) => {
-    const items = [...lists.options, ...lists.arguments].map((item) => item.description);
-    const place = ["nft-proxier", ...(command === "" ? [] : [command]), "--help"].join(" ");
-    const texts = [description, ...items, notes, ...examples.map(([purpose]) => purpose)];
+  const compiled = (file: string): string => pathToFileURL(path.join(root, "dist/cli", file)).href;
+  const { programNamed } = (await import(compiled("commands/program.js"))) as typeof program;
+  const { allCommands, describe, shownFlags } = (await import(compiled("command.js"))) as typeof commands;
+  return allCommands(programNamed()).flatMap((command) => {
+    const { description, notes = "", examples, arguments: words = [] } = command;
+    const place = ["nft-proxier", ...(command.path === "" ? [] : [command.path]), "--help"].join(" ");
+    const items = [...shownFlags(command), ...words].map(describe);
+    // The program's own notes list flags.
+    const texts = [description, ...items, command.path === "" ? "" : notes, ...examples.map(([purpose]) => purpose)];
     return texts.filter((text) => text !== "").map((text) => ({ place, text }));
   });
 }

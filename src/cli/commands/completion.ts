@@ -2,7 +2,8 @@
  * Scripts that complete the command line in a shell. They contain all words, so no program runs at each key. Only the names of services come
  * from the daemon.
  */
-import { type CommandOutline, type OptionOutline } from "../outline.js";
+import { allCommands, type Command, describe, shownFlags } from "../command.js";
+import type { Flag } from "../read-flags.js";
 
 export const SHELLS = ["bash", "zsh", "fish"] as const;
 export type Shell = (typeof SHELLS)[number];
@@ -11,7 +12,32 @@ const PROGRAM = "nft-proxier";
 /** Prints the names of the daemon's services. */
 const SERVICES = `${PROGRAM} services -o name 2>/dev/null | sed -n s,^service/,,p`;
 
-export function completionScript(shell: Shell, outline: readonly CommandOutline[]): string {
+type Placed = ReturnType<typeof allCommands>[number];
+
+/** "-o" and "--output" */
+function namesOf({ name, short }: Flag): string[] {
+  return [...(short === undefined ? [] : [`-${short}`]), `--${name}`];
+}
+
+/** Values of the first argument, if they are few. */
+function firstWords({ arguments: [first] = [] }: Command): readonly string[] {
+  return first?.choices ?? [];
+}
+
+function takesService({ arguments: declared = [] }: Command): boolean {
+  return declared.some(({ term }) => /service|packet/.test(term));
+}
+
+/** Returns the kind of a flag's value: a file, a service or one of some words. Returns undefined if it takes no value. */
+function valueOf({ type, placeholder, choices = [] }: Flag): "files" | "services" | readonly string[] | undefined {
+  if (type === "bool" || type === "version") return undefined;
+  if (/^(?:file|dir|path)$/.test(placeholder)) return "files";
+  return placeholder === "service" ? "services" : choices;
+}
+
+/** @param program with all commands below it. */
+export function completionScript(shell: Shell, program: Command): string {
+  const outline = allCommands(program);
   switch (shell) {
     case "bash":
       return bash(outline);
@@ -23,28 +49,25 @@ export function completionScript(shell: Shell, outline: readonly CommandOutline[
   }
 }
 
-function bash(outline: readonly CommandOutline[]): string {
+function bash(outline: readonly Placed[]): string {
   const paths = outline.flatMap(({ path }) =>
     path === "" ? [] : [`      "${parentOf(path)}:${lastOf(path)}") path="${path}" ;;`],
   );
-  const words = outline.map(({ path, subcommands, options, words: first, takesService }) => {
-    const services = takesService ? [`$(_nft_proxier_services)`] : [];
-    const all = [
-      ...services,
-      ...subcommands.map(({ name }) => name),
-      ...first,
-      ...options.flatMap(({ names }) => names),
-    ];
-    return `    "${path}") words="${all.join(" ")}" ;;`;
+  const words = outline.map((command) => {
+    const services = takesService(command) ? [`$(_nft_proxier_services)`] : [];
+    const names = (command.commands ?? []).map(({ name }) => name);
+    const all = [...services, ...names, ...firstWords(command), ...shownFlags(command).flatMap(namesOf)];
+    return `    "${command.path}") words="${all.join(" ")}" ;;`;
   });
-  const values = outline.flatMap(({ path, options }) =>
-    options.flatMap(({ names, takesValue, choices, isPath, isService }) => {
-      if (!takesValue) return [];
-      const patterns = names.map((name) => `"${path}:${name}"`).join("|");
-      if (isPath)
-        return [`    ${patterns}) compopt -o default 2>/dev/null; COMPREPLY=($(compgen -f -- "$current")); return ;;`];
-      const offers = isService ? "$(_nft_proxier_services)" : choices.join(" ");
-      return [`    ${patterns}) COMPREPLY=($(compgen -W "${offers}" -- "$current")); return ;;`];
+  const values = outline.flatMap((command) =>
+    shownFlags(command).flatMap((flag) => {
+      const value = valueOf(flag);
+      if (value === undefined) return [];
+      const patterns = namesOf(flag).map((name) => `"${command.path}:${name}"`);
+      const offers = value === "services" ? "$(_nft_proxier_services)" : value === "files" ? "" : value.join(" ");
+      const compgen = value === "files" ? "-f" : `-W "${offers}"`;
+      const files = value === "files" ? "compopt -o default 2>/dev/null; " : "";
+      return [`    ${patterns.join("|")}) ${files}COMPREPLY=($(compgen ${compgen} -- "$current")); return ;;`];
     }),
   );
   return `# ${PROGRAM} completion for bash: source <(${PROGRAM} completion bash)
@@ -70,38 +93,40 @@ complete -F _nft_proxier ${PROGRAM}
 `;
 }
 
-function fish(outline: readonly CommandOutline[]): string {
-  const lines = outline.flatMap(({ path, subcommands, options, words, takesService }) => {
-    const condition = `-n '${conditionOf(path, outline)}'`;
+function fish(outline: readonly Placed[]): string {
+  const lines = outline.flatMap((command) => {
+    const condition = `-n '${conditionOf(command)}'`;
     const complete = (...rest: readonly string[]): string => ["complete", "-c", PROGRAM, condition, ...rest].join(" ");
     return [
-      ...subcommands.map(({ name, description }) => complete("-f", "-a", name, "-d", quoted(description))),
-      ...words.map((word) => complete("-f", "-a", word)),
-      ...(takesService ? [complete("-f", "-a", quoted(`(${SERVICES})`))] : []),
-      ...options.map((option) => complete(...fishOption(option))),
+      ...(command.commands ?? []).map((each) => complete("-f", "-a", each.name, "-d", quoted(each.description))),
+      ...firstWords(command).map((word) => complete("-f", "-a", word)),
+      ...(takesService(command) ? [complete("-f", "-a", quoted(`(${SERVICES})`))] : []),
+      ...shownFlags(command).map((flag) => complete(...fishFlag(flag))),
     ];
   });
   return `# ${PROGRAM} completion for fish: ${PROGRAM} completion fish | source\ncomplete -c ${PROGRAM} -f\n${lines.join("\n")}\n`;
 }
 
-function fishOption({ names, description, takesValue, choices, isPath, isService }: OptionOutline): string[] {
-  const flags = names.flatMap((name) => (name.startsWith("--") ? ["-l", name.slice(2)] : ["-s", name.slice(1)]));
-  const value = takesValue
-    ? isPath
-      ? ["-r", "-F"]
-      : [
-          "-x",
-          ...(choices.length > 0 || isService ? ["-a", quoted(isService ? `(${SERVICES})` : choices.join(" "))] : []),
-        ]
-    : [];
-  return [...flags, ...value, "-d", quoted(description)];
+function fishFlag(flag: Flag): string[] {
+  const names = namesOf(flag).flatMap((name) =>
+    name.startsWith("--") ? ["-l", name.slice(2)] : ["-s", name.slice(1)],
+  );
+  return [...names, ...fishValue(flag), "-d", quoted(describe(flag))];
+}
+
+function fishValue(flag: Flag): string[] {
+  const value = valueOf(flag);
+  if (value === undefined) return [];
+  if (value === "files") return ["-r", "-F"];
+  const offers = value === "services" ? `(${SERVICES})` : value.join(" ");
+  return offers === "" ? ["-x"] : ["-x", "-a", quoted(offers)];
 }
 
 /** True in fish if all words of the path have been given, and none of its subcommands. */
-function conditionOf(path: string, outline: readonly CommandOutline[]): string {
-  const below = outline.find((each) => each.path === path)?.subcommands.map(({ name }) => name) ?? [];
+function conditionOf({ path, commands = [] }: Placed): string {
   const seen = path === "" ? [] : path.split(" ").map((word) => `__fish_seen_subcommand_from ${word}`);
-  const none = below.length === 0 ? [] : [`not __fish_seen_subcommand_from ${below.join(" ")}`];
+  const names = commands.map(({ name }) => name).join(" ");
+  const none = names === "" ? [] : [`not __fish_seen_subcommand_from ${names}`];
   return [...seen, ...none].join("; and ") || "true";
 }
 

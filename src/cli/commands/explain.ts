@@ -7,19 +7,17 @@ import { reportText } from "../../tools/explain/text/report-text.js";
 import { DaemonAnswers, isDaemonAway } from "../answers/daemon-answers.js";
 import { parseSelector, select } from "../answers/selection.js";
 import { openKernel } from "../open-kernel.js";
-import type { ExplainOptions } from "../options.js";
+import type { ExplainOptions } from "./question-commands.js";
 import { UserError, writeOut } from "../stdio.js";
 import { jsonText } from "../text/structured-text.js";
 import { fitted } from "../text/terminal.js";
-
-export { PacketError } from "../../tools/explain/packet-report.js";
 
 /** Version of the JSON report. Fields may be added to it, but not changed or removed. */
 const KIND = { apiVersion: "nft-proxier.dev/v1", kind: "Explanation" } as const;
 
 /**
  * `explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|SERVICE`: shows what the kernel's rules do with the first packet of such a connection, or
- * for a service of a connection to each of its ports. No packet is sent. Exit code 0. Rejects with PacketError for invalid words, and with
+ * for a service of a connection to each of its ports. No packet is sent. Exit code 0. Rejects with UsageError for invalid words, and with
  * UserError if the kernel cannot be read or there is no such service.
  */
 export async function explainCommand(words: readonly string[], options: ExplainOptions): Promise<number> {

@@ -5,7 +5,7 @@ import { CopyReplaced, type HandoverFailure, handOver, removeHandover } from "..
 import { KernelError } from "../../nft/kernel/errors.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";
 import { openKernel } from "../open-kernel.js";
-import type { HandoverOptions } from "../options.js";
+import type { HandoverOptions } from "./kernel-commands.js";
 import { UserError } from "../stdio.js";
 
 /** Exit code 0 if each family with rules of ours has an active copy. Otherwise rejects with UserError. */

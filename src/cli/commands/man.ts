@@ -1,32 +1,32 @@
 /** The manual page nft-proxier(8), in roff (groff_man(7)), from the declarations of the help. */
-import type { Example } from "../cli-command.js";
+import { allCommands, type Command, describe, type Example, nameOf, shownFlags, usageOf } from "../command.js";
 import { IGNORED_FLAGS } from "../flags/flags-help.js";
-import type { CommandOutline } from "../outline.js";
+import { type Flag, flagTerm } from "../read-flags.js";
 
-export function manPage(outline: readonly CommandOutline[], version: string): string {
-  const [root, ...commands] = outline;
+export function manPage(program: Command, version: string): string {
+  const [root, ...commands] = allCommands(program);
   const sections = [
     `.TH NFT\\-PROXIER 8 "" "nft\\-proxier ${text(version)}" "System Administration"`,
     ".SH NAME",
     `nft\\-proxier \\- Kubernetes Services on nf_tables`,
     ".SH SYNOPSIS",
     ".B nft\\-proxier",
-    text(root.usage),
+    text(usageOf(root)),
     ".SH DESCRIPTION",
     text(root.description),
     "Without a command it serves a cluster, and takes kube\\-proxy's flags.",
     ".SH COMMANDS",
     ...commands.flatMap((command) => [
-      `.SS nft\\-proxier ${text(command.path)} ${text(command.usage)}`,
+      `.SS nft\\-proxier ${text(command.path)} ${text(usageOf(command))}`,
       text(command.description),
-      ...command.arguments.flatMap(({ name, description }) => item(name, description)),
-      ...command.options.flatMap(({ term, description }) => item(term, description)),
-      ...command.notes.split("\n\n").flatMap((note) => (note === "" ? [] : [".PP", text(note)])),
+      ...(command.arguments ?? []).flatMap((each) => item(nameOf(each), describe(each))),
+      ...shownFlags(command).flatMap(flagText),
+      ...(command.notes?.split("\n\n") ?? []).flatMap((note) => [".PP", text(note)]),
       ...command.examples.flatMap(exampleText),
     ]),
     ".SH FLAGS",
     "Without a command:",
-    ...root.options.flatMap(({ term, description }) => item(term, description)),
+    ...shownFlags(root).flatMap(flagText),
     ".PP",
     `Accepted and ignored: ${text(IGNORED_FLAGS)}`,
     ".SH EXAMPLES",
@@ -50,6 +50,10 @@ export function manPage(outline: readonly CommandOutline[], version: string): st
 
 function item(term: string, description: string): string[] {
   return [".TP", `.B ${text(term)}`, text(description)];
+}
+
+function flagText(flag: Flag): string[] {
+  return item(flagTerm(flag), describe(flag));
 }
 
 function exampleText([purpose, line]: Example): string[] {

@@ -1,13 +1,12 @@
 import { reasonOf } from "../../base/unknown.js";
 import { DaemonAnswers } from "../answers/daemon-answers.js";
-import type { PageOptions } from "../options.js";
 import { UserError, writeOut } from "../stdio.js";
 
 /** Time limit of the page, ms. */
 const ANSWER_MS = 5_000;
 
 /** `page`: prints the URL of the status page once it answers. stderr says how to reach it from another machine. */
-export async function pageCommand({ socket }: PageOptions): Promise<number> {
+export async function pageCommand(socket: string | undefined): Promise<number> {
   const { page, nodeName } = await new DaemonAnswers(socket).status();
   if (page === undefined) {
     throw new UserError(

@@ -13,6 +13,7 @@ import { objectFacts, type ObjectFacts } from "../../migration/preflight/objects
 import { preflight } from "../../migration/preflight/preflight.js";
 import { KIND, type PreflightReport, reportText } from "../../migration/preflight/preflight-report.js";
 import type { SnapshotSink } from "./conntrack/service-snapshot.js";
+import type { PreflightOptions } from "./preflight-command.js";
 import { resolveConfig } from "../flags/flag-config.js";
 import type { FlagValues } from "../flags/kube-proxy-flags.js";
 import { openKernel } from "../open-kernel.js";
@@ -27,20 +28,8 @@ const READY = 0;
 const NOT_READY = 1;
 const NOT_INSPECTED = 2;
 
-export type PreflightFormat = "text" | "json" | "yaml";
-
-/** Options in addition to kube-proxy's flags. */
-interface PreflightCommandOptions {
-  /** Default "text". */
-  readonly output?: PreflightFormat;
-  /** Directory of manifests to check. Default: check the objects of the configuration's API server. */
-  readonly manifests?: string;
-  /** Whether the checks may make the kernel load its modules. */
-  readonly loadModules?: boolean;
-}
-
 /** `preflight`: shows what would change on this node if nft-proxier replaced kube-proxy. Changes nothing. */
-export async function preflightCommand(flags: FlagValues, options: PreflightCommandOptions): Promise<number> {
+export async function preflightCommand(flags: FlagValues, options: PreflightOptions): Promise<number> {
   const reading = await readConfiguration(flags);
   const { config } = reading.loaded;
   let inspected: Inspected;
@@ -58,7 +47,7 @@ export async function preflightCommand(flags: FlagValues, options: PreflightComm
   return ready ? READY : NOT_READY;
 }
 
-async function textOf(report: PreflightReport, output: PreflightCommandOptions["output"]): Promise<string> {
+async function textOf(report: PreflightReport, output: PreflightOptions["output"]): Promise<string> {
   return output === "json" || output === "yaml" ? structuredText(report, output) : fitted(reportText(report));
 }
 
@@ -75,7 +64,7 @@ async function readConfiguration(flags: FlagValues): Promise<ConfigReading> {
 
 type Inspected = Pick<PreflightReport, "findings" | "unchecked">;
 
-async function inspect(reading: ConfigReading, options: PreflightCommandOptions): Promise<Inspected> {
+async function inspect(reading: ConfigReading, options: PreflightOptions): Promise<Inspected> {
   const { config } = reading.loaded;
   const families = kernelFamilies();
   const modules = await readModules(families.families.includes("ip6"));

@@ -10,7 +10,7 @@ import { TABLE_COMMENT, TABLE_NAME } from "../../ruleset/names.js";
 import { FamilyRuleset } from "../../ruleset/family-ruleset.js";
 import { ModelSink } from "../../model/model-sink.js";
 import { DeclaredTable } from "../../nft/engine-exports.js";
-import type { ManifestOptions } from "../options.js";
+import type { RenderOptions } from "./manifest-commands.js";
 import { decoderFor, interfaceAddresses, manifestSource, nodeName, readConfig, startSource } from "../setup.js";
 import { writeOut } from "../stdio.js";
 
@@ -22,7 +22,7 @@ const NOTHING_PRINTED =
  * `allowIncomplete` is set, or the only missing parts are those that another object has. It does not ask the kernel, so the output does not
  * depend on this machine's rules.
  */
-export async function renderCommand(options: ManifestOptions & { readonly family?: "ip" | "ip6" }): Promise<number> {
+export async function renderCommand(options: RenderOptions): Promise<number> {
   const log = await createLogger(options.logLevel);
   const config = await readConfig(options.config, log);
   const families = options.family === undefined ? IP_FAMILIES : [options.family];

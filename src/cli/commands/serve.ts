@@ -13,7 +13,7 @@ import { ConnectionSettingsError } from "../../objects/kubernetes/errors.js";
 import { ManifestDirectoryError } from "../../objects/manifests/manifest-source.js";
 import { openKernel } from "../open-kernel.js";
 import { UserError } from "../stdio.js";
-import type { ManifestOptions } from "../options.js";
+import type { RunOptions } from "./manifest-commands.js";
 import type { OwnOptions } from "../flags/own-flags.js";
 import { availableFamilies, decoderFor, manifestSource, MONOTONIC_CLOCK, nodeName, readConfig } from "../setup.js";
 import { programVersion } from "../version.js";
@@ -47,7 +47,7 @@ export interface ServeOptions {
 }
 
 /** `run`: exit code 0 if everything in the manifests is active (--once), or after SIGTERM or SIGINT. */
-export async function runCommand(options: ManifestOptions & OwnOptions & { readonly once?: boolean }): Promise<number> {
+export async function runCommand(options: RunOptions): Promise<number> {
   const logTail = new LogTail();
   const log = await createLogger(options.logLevel, "", logTail);
   const config = await readConfig(options.config, log);

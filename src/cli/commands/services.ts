@@ -7,7 +7,7 @@ import { askDaemonOrKernel } from "../answers/ask-daemon-or-kernel.js";
 import { DaemonAnswers } from "../answers/daemon-answers.js";
 import { withConnections, withConnectionsLeft } from "../answers/endpoint-connections.js";
 import { select } from "../answers/selection.js";
-import type { ServicesOptions, SortBy } from "../options.js";
+import type { ServicesOptions } from "./question-commands.js";
 import { UserError, writeOut } from "../stdio.js";
 import { structuredText } from "../text/structured-text.js";
 import { describeLines, endpointLines, KERNEL_COLUMNS, kernelAddress, SERVICE_COLUMNS } from "../text/service-text.js";
@@ -66,12 +66,12 @@ async function listText(answers: DaemonAnswers, options: ServicesOptions): Promi
   return servicesText(list, options, (items, table) => tableLines(SERVICE_COLUMNS, items, table));
 }
 
-function tableOptions({ headers = true, output }: ServicesOptions): TableOptions {
-  return { headers, wide: output === "wide", width: terminalWidth() };
+function tableOptions({ noHeaders = false, output }: ServicesOptions): TableOptions {
+  return { headers: !noHeaders, wide: output === "wide", width: terminalWidth() };
 }
 
-function noneText({ headers = true }: ServicesOptions): string {
-  return headers ? "no services\n" : "";
+function noneText({ noHeaders }: ServicesOptions): string {
+  return noHeaders === true ? "" : "no services\n";
 }
 
 /** @param lines returns the lines for people. */
@@ -106,7 +106,9 @@ function isWanted(item: ServicePortStatus, { namespace, state }: ServicesOptions
   return (namespace ?? item.namespace) === item.namespace && (state?.includes(item.state) ?? true);
 }
 
-const ORDERS: Readonly<Record<SortBy, (a: ServicePortStatus, b: ServicePortStatus) => number>> = {
+const ORDERS: Readonly<
+  Record<NonNullable<ServicesOptions["sortBy"]>, (a: ServicePortStatus, b: ServicePortStatus) => number>
+> = {
   name: (a, b) => compareServices(`${a.namespace}/${a.name}`, `${b.namespace}/${b.name}`),
   connections: (a, b) => (b.connections ?? -1) - (a.connections ?? -1),
   rate: (a, b) => (b.connectionsPerSecond ?? -1) - (a.connectionsPerSecond ?? -1),
@@ -124,7 +126,7 @@ const WATCH_MS = 2000;
 
 /** Like `kubectl get -w`: prints the table, then every changed line. Ends with Ctrl-C, with the daemon, or if the output's reader is gone. */
 async function watchServices(words: readonly string[], options: ServicesOptions): Promise<number> {
-  const { output, headers = true, socket, namespace } = options;
+  const { output, noHeaders, socket, namespace } = options;
   if (output !== "table" && output !== "wide")
     throw new UserError(`--watch prints lines, so it cannot be combined with -o ${output}`);
   const answers = new DaemonAnswers(socket);
@@ -135,7 +137,10 @@ async function watchServices(words: readonly string[], options: ServicesOptions)
     const now = new Map(rows.map(({ key, state }) => [key, state]));
     const gone = [...shown.keys()].filter((key) => !now.has(key)).map((key) => `${key.replaceAll(" ", "  ")}  gone`);
     const changed = rows.filter(({ key, state }) => shown.get(key) !== state).map(({ item }) => item);
-    const lines = tableLines(SERVICE_COLUMNS, changed, { ...tableOptions(options), headers: first && headers });
+    const lines = tableLines(SERVICE_COLUMNS, changed, {
+      ...tableOptions(options),
+      headers: first && noHeaders !== true,
+    });
     if (lines.length + gone.length > 0 && !(await writeOut(linesText([...lines, ...gone])))) return 0;
     shown = now;
     await sleep(WATCH_MS);

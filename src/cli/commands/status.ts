@@ -4,7 +4,7 @@ import type { StatusEvent, StatusReport } from "../../observe/status-report.js";
 import { askDaemonOrKernel } from "../answers/ask-daemon-or-kernel.js";
 import { DaemonAnswers } from "../answers/daemon-answers.js";
 import type { KernelStatus } from "../answers/kernel-answers.js";
-import type { StatusOptions } from "../options.js";
+import type { StatusOptions } from "./question-commands.js";
 import { UserError, writeOut } from "../stdio.js";
 import { EVENT_COLUMNS, statusLines } from "../text/status-text.js";
 import { structuredText } from "../text/structured-text.js";

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { printable } from "../../base/printable.js";
 import { type ServiceList, serviceText } from "../../observe/status-report.js";
-import type { TopOptions } from "../options.js";
+import type { TopOptions } from "./question-commands.js";
 import { DaemonAnswers } from "../answers/daemon-answers.js";
 import { select } from "../answers/selection.js";
 import { rateText } from "../text/service-text.js";

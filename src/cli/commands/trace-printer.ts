@@ -4,7 +4,7 @@ import { serviceText } from "../../observe/status-report.js";
 import { outcomeLine, outcomeOf, type PacketNames } from "../../tools/trace/outcome-line.js";
 import { isDropped, type TracedPacket, type TraceTotals } from "../../tools/trace/traced-packet.js";
 import { Output, type OutputStream, ReaderGone } from "./conntrack/output.js";
-import type { TraceOptions } from "../options.js";
+import type { TraceOptions } from "./question-commands.js";
 
 /** Version of a JSON line. Fields may be added to it, but not changed or removed. */
 const LINE = { apiVersion: "nft-proxier.dev/v1", kind: "TracedPacket" } as const;

@@ -1,29 +1,28 @@
+import { UsageError } from "../../base/usage-error.js";
 import { handleEnd } from "../../base/signals.js";
 import { NetlinkConntrack } from "../../nft/conntrack/netlink-conntrack.js";
 import { KernelError } from "../../nft/kernel/errors.js";
 import type { NftKernel } from "../../nft/kernel/nft-kernel.js";
 import { PACKETS_PER_SECOND, type TraceFilter } from "../../tools/trace/trace-filter.js";
-import { broadness, filterOf, RequestError, requestOf } from "../../tools/trace/trace-request.js";
+import { broadness, filterOf, requestOf } from "../../tools/trace/trace-request.js";
 import { NoOwnedTables, PacketTrace } from "../../tools/trace/packet-trace.js";
-import type { TraceOptions } from "../options.js";
+import type { TraceOptions } from "./question-commands.js";
 import { openKernel } from "../open-kernel.js";
 import { UserError, writeError } from "../stdio.js";
 import { terminalWidth } from "../text/terminal.js";
 import { TraceNames } from "./trace-names.js";
 import { MOST_WAITING, TracePrinter } from "./trace-printer.js";
 
-export { RequestError };
-
 /**
  * `trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|SERVICE`: shows live connections and their outcome. Exit code 0 if lines were
- * printed, otherwise 1. Rejects with RequestError for words that are invalid or select too much.
+ * printed, otherwise 1. Rejects with UsageError for words that are invalid or select too much.
  */
 export async function traceCommand(words: readonly string[], options: TraceOptions): Promise<number> {
   const request = requestOf(words);
   const broad = broadness(request);
   if (broad !== undefined && options.force !== true) {
     const share = `of which at most ${PACKETS_PER_SECOND} a second are traced`;
-    throw new RequestError(`${broad} may be many packets, ${share}. Name a port, or use --force.`);
+    throw new UsageError(`${broad} may be many packets, ${share}. Name a port, or use --force.`);
   }
   const names = await TraceNames.load(options.socket, request, options.namespace);
   if (!names.known)

@@ -13,7 +13,7 @@ import {
 import { FilePositions, type Position } from "../../objects/manifests/positions.js";
 import { ModelSink } from "../../model/model-sink.js";
 import { ManifestOverlaps } from "./manifest-overlaps.js";
-import type { ValidateOptions } from "../options.js";
+import type { ValidateOptions } from "./manifest-commands.js";
 import { decoderFor, nodeName, readConfig } from "../setup.js";
 import { writeOut } from "../stdio.js";
 import { fitted } from "../text/terminal.js";

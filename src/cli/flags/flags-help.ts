@@ -1,10 +1,8 @@
 /** The flags of a command line without a command, and their help. */
-import { flagLines, wrapped } from "../cli-command.js";
+import { flagLines, HELP, wrapped } from "../command.js";
 import { type FlagName, IGNORED, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
-import { OWN_FLAGS, type OwnFlagName } from "./own-flags.js";
+import { OWN_FLAGS } from "./own-flags.js";
 import type { Flag } from "../read-flags.js";
-
-export const HELP: Flag = { name: "help", short: "h", type: "bool", placeholder: "", usage: "show this help" };
 
 export const ALL_FLAGS: readonly Flag[] = [...KUBE_PROXY_FLAGS, ...OWN_FLAGS, HELP];
 
@@ -18,7 +16,7 @@ export const IGNORED_FLAGS = ALL_FLAGS.filter(isIgnored)
   .map(({ name }) => `--${name}`)
   .join(", ");
 
-const COMMON: readonly (FlagName | OwnFlagName | "help")[] = [
+const COMMON: readonly (FlagName | (typeof OWN_FLAGS)[number]["name"])[] = [
   "config",
   "kubeconfig",
   "hostname-override",

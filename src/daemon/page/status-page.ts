@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { answerJson, type Route } from "../control/json-answers.js";
 import { type HttpHandler, type HttpReply, jsonReply, NOT_FOUND, textReply } from "../../observe/http-server.js";
-import { PacketError } from "../../tools/explain/packet-report.js";
+import { UsageError } from "../../base/usage-error.js";
 import type { ListedChanges } from "../answers/service-board.js";
 import type { PageFeed } from "./page-feed.js";
 import type { PageExplanation, PageFound, PageReplaced } from "./page-update.js";
@@ -30,7 +30,7 @@ interface StatusPageOptions {
   readonly answers: Route;
   readonly services: Pick<ListedChanges, "withEndpoint">;
   readonly feed: Pick<PageFeed, "follow">;
-  /** Explains the packet that these arguments of `nft-proxier explain` describe. Rejects with PacketError if they are invalid. */
+  /** Explains the packet that these arguments of `nft-proxier explain` describe. Rejects with UsageError if they are invalid. */
   readonly explain: (words: readonly string[]) => Promise<string>;
 }
 
@@ -117,7 +117,7 @@ class StatusPage {
     try {
       return { ...jsonReply(await work()), headers: NOT_STORED };
     } catch (error) {
-      if (error instanceof PacketError) return textReply(400, `${error.message}\n`);
+      if (error instanceof UsageError) return textReply(400, `${error.message}\n`);
       throw error;
     } finally {
       this.#working.delete(what);

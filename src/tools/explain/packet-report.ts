@@ -1,5 +1,6 @@
 /** An explanation with the owner of the packet's destination, and related facts. */
 import { vipsOf } from "../../model/service-address.js";
+import { UsageError } from "../../base/usage-error.js";
 import { familyOf, type IpFamily, parseAddress } from "../../base/ip.js";
 import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../../observe/status-report.js";
 import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
@@ -22,18 +23,13 @@ import { legacyObstacles } from "./world/legacy-obstacles.js";
 import { type OpenConnections, openConnections } from "./world/open-connections.js";
 import { type RoutedKernel, Routing } from "./world/routing.js";
 
-/** Arguments that do not describe a packet. The message shows the syntax. */
-export class PacketError extends Error {
-  override readonly name = "PacketError";
-}
-
 /** A packet from the arguments, with the parts that were not given. */
 interface AskedPacket extends PacketSpec {
   /** No source was given: the source stands for any address outside the cluster. Absent if one was given. */
   readonly sourceAssumed?: boolean;
 }
 
-/** Parses "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT". Throws a PacketError. */
+/** Parses "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT". Throws a UsageError. */
 export function packetOf(words: readonly string[], inInterface: string): AskedPacket {
   const { protocol = "tcp", source: from, destination: to = "" } = packetWords(words);
   const { host = "", port } = hostAndPort(to) ?? {};
@@ -41,7 +37,7 @@ export function packetOf(words: readonly string[], inInterface: string): AskedPa
   const usage =
     "Usage: explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT, with IPv6 addresses in brackets. Example: explain udp 10.244.0.5 10.96.0.10:53";
   if (destination === undefined || port === undefined)
-    throw new PacketError(`${words.join(" ")} is not an address and port. ${usage}`);
+    throw new UsageError(`${words.join(" ")} is not an address and port. ${usage}`);
   const family = familyOf(destination);
   const packet = { family, protocol, destination, destinationPort: port, inInterface };
   // Only this node can send to its loopback addresses.
@@ -49,7 +45,7 @@ export function packetOf(words: readonly string[], inInterface: string): AskedPa
   if (from === undefined) return { ...packet, source: sender, sourceAssumed: true };
   const source = parseAddress(from);
   if (source === undefined || familyOf(source) !== family)
-    throw new PacketError(`${from} is not an address of the destination's family. ${usage}`);
+    throw new UsageError(`${from} is not an address of the destination's family. ${usage}`);
   return { ...packet, source };
 }
 

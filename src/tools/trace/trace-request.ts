@@ -1,16 +1,12 @@
 /** Parses the arguments of `trace` into a filter. Pure. */
 import { addressesOf, NODE_PORT } from "../../model/service-address.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
+import { UsageError } from "../../base/usage-error.js";
 import { familyOf, parseAddress, parseCIDR } from "../../base/ip.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
 import { type Transport, TRANSPORTS } from "../explain/machine/packet-spec.js";
 import { hostAndPort, packetWords } from "../explain/packet-words.js";
 import type { TraceFilter, TraceSelector } from "./trace-filter.js";
-
-/** Arguments that select no packets, or too many. The message names the error. */
-export class RequestError extends Error {
-  override readonly name = "RequestError";
-}
 
 const TRACE_USAGE =
   "Usage: trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|[NAMESPACE/]NAME[:PORT], with IPv6 addresses in brackets. Example: trace udp 10.244.0.5 10.96.0.10:53";
@@ -26,22 +22,22 @@ export interface TraceRequest {
     | { readonly destination: string; readonly port?: number };
 }
 
-/** Throws a RequestError that shows the syntax. */
+/** Throws a UsageError that shows the syntax. */
 export function requestOf(words: readonly string[]): TraceRequest {
   const { protocol, source: from, destination = "" } = packetWords(words);
   const to = destinationOf(destination);
   if (to === undefined)
-    throw new RequestError(`${words.join(" ")} is not an address and port, or a service. ${TRACE_USAGE}`);
+    throw new UsageError(`${words.join(" ")} is not an address and port, or a service. ${TRACE_USAGE}`);
   const source = from === undefined ? undefined : netOf(from);
   if (from !== undefined && source === undefined)
-    throw new RequestError(`${from} is not an address or network. ${TRACE_USAGE}`);
+    throw new UsageError(`${from} is not an address or network. ${TRACE_USAGE}`);
   if (
     source !== undefined &&
     "destination" in to &&
     to.destination !== "any" &&
     familyOf(source) !== familyOf(to.destination)
   )
-    throw new RequestError(`${from} is not of the destination's address family. ${TRACE_USAGE}`);
+    throw new UsageError(`${from} is not of the destination's address family. ${TRACE_USAGE}`);
   return { protocols: protocol === undefined ? TRANSPORTS : [protocol], source, to };
 }
 
@@ -71,7 +67,7 @@ export function broadness({ to }: TraceRequest): string | undefined {
   return to.destination.includes("/") ? `traffic to all addresses of ${to.destination}` : undefined;
 }
 
-/** @param services the ports that the request names. Throws a RequestError if it can select none of their packets. */
+/** @param services the ports that the request names. Throws a UsageError if it can select none of their packets. */
 export function filterOf(
   { protocols, source, to }: TraceRequest,
   services: readonly ServicePortStatus[],
@@ -87,7 +83,7 @@ export function filterOf(
       })
       .filter(({ family, protocols: [own] }) => families.includes(family) && protocols.includes(own));
     if (selectors.length === 0)
-      throw new RequestError(`${to.service} has no port of this protocol and address family, or no address`);
+      throw new UsageError(`${to.service} has no port of this protocol and address family, or no address`);
     return { selectors, allPackets, source };
   }
   const any = to.destination === "any";

@@ -6,15 +6,17 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { completionScript } from "../../../src/cli/commands/completion.js";
 import { manPage } from "../../../src/cli/commands/man.js";
-import { commandOutline } from "../../../src/cli/commands/program.js";
+import { programNamed } from "../../../src/cli/commands/program.js";
+import { allCommands, shownFlags } from "../../../src/cli/command.js";
+import { flagTerm } from "../../../src/cli/read-flags.js";
 import { patience } from "../../lab/patience.ts";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
-const outline = await commandOutline();
+const program = programNamed();
 
 /** Returns bash's completions of the last word of each line. One bash handles all lines: starting hundreds takes minutes on busy cores. */
 function offeredAfter(lines: readonly (readonly string[])[]): string[][] {
-  const script = `${completionScript("bash", outline)}
+  const script = `${completionScript("bash", program)}
     nft-proxier() { [[ "$*" == "services -o name" ]] && printf "service/%s\\n" default/web shop/api; }
     while read -r count; do
       mapfile -t -n "$count" words
@@ -52,14 +54,16 @@ test("commands, their options, and the values of enumerated options are complete
 });
 
 test("every option of every command is in each script and in the manual page", () => {
-  const texts = { fish: completionScript("fish", outline), man: manPage(outline, "1.2.3") };
+  const texts = { fish: completionScript("fish", program), man: manPage(program, "1.2.3") };
+  const outline = allCommands(program);
   expect(outline.length).toBeGreaterThan(12);
   const lines: string[][] = [];
-  for (const { path, options } of outline) {
+  for (const command of outline) {
+    const { path } = command;
     expect(texts.man).toContain(`nft\\-proxier ${path.replaceAll("-", "\\-")}`.trimEnd());
-    for (const { term, names } of options) {
-      expect(texts.man).toContain(term.replaceAll("-", "\\-"));
-      for (const name of names) {
+    for (const flag of shownFlags(command)) {
+      expect(texts.man).toContain(flagTerm(flag).replaceAll("-", "\\-"));
+      for (const name of [`--${flag.name}`, ...(flag.short === undefined ? [] : [`-${flag.short}`])]) {
         expect(texts.fish).toContain(name.startsWith("--") ? ` -l ${name.slice(2)} ` : ` -s ${name.slice(1)} `);
         lines.push([...path.split(" ").filter((word) => word !== ""), name]);
       }
@@ -71,7 +75,7 @@ test("every option of every command is in each script and in the manual page", (
 
 test.skipIf(!existsSync("/usr/bin/groff"))("groff reads the manual page without a warning", () => {
   const { stdout, stderr, status } = spawnSync("groff", ["-man", "-ww", "-Tutf8", "-P-cbou"], {
-    input: manPage(outline, "1.2.3"),
+    input: manPage(program, "1.2.3"),
     encoding: "utf8",
   });
   expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
@@ -95,7 +99,7 @@ zpty -d shell`;
 async function withScript<T>(shell: "zsh" | "fish", use: (path: string) => T): Promise<T> {
   const directory = temporaryDirectory();
   const path = join(directory, "script");
-  await writeFile(path, completionScript(shell, outline));
+  await writeFile(path, completionScript(shell, program));
   return use(path);
 }
 

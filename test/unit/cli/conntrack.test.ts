@@ -3,19 +3,14 @@
  */
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { CliCommand } from "../../../src/cli/cli-command.js";
 import { beforeEach, describe, expect, test } from "vitest";
-import { addConntrackCommands } from "../../../src/cli/commands/conntrack/command-line.js";
-import {
-  addFilterOptions,
-  type FilterOptions,
-  filterOf,
-  parseStatus,
-} from "../../../src/cli/commands/conntrack/filter-options.js";
+import { filterOf } from "../../../src/cli/commands/conntrack/filter-of.js";
+import { FILTER_FLAGS, readStatus } from "../../../src/cli/commands/conntrack/filter-options.js";
 import { entryColumns, type Format, jsonOf } from "../../../src/cli/commands/conntrack/entry-columns.js";
 import { Output, type OutputStream, Progress, ReaderGone } from "../../../src/cli/commands/conntrack/output.js";
 import { EntryWriter } from "../../../src/cli/commands/conntrack/entry-writer.js";
 import { main } from "../../../src/cli/commands/program.js";
+import { optionsOf, readFlags } from "../../../src/cli/read-flags.js";
 import {
   CONNTRACK_STATUS,
   type ConntrackEntry,
@@ -35,13 +30,9 @@ beforeEach(async () => {
 });
 /** Returns the filter of a command line. */
 function filter(...argv: string[]): ConntrackFilter {
-  let made: ConntrackFilter | undefined;
-  const quiet = { writeErr: () => undefined, writeOut: () => undefined };
-  const command = addFilterOptions(new CliCommand("list")).configureOutput(quiet).exitOverride();
-  command.action((options: FilterOptions, self: CliCommand) => void (made = filterOf(options, self)));
-  command.parse(argv, { from: "user" });
-  if (made === undefined) throw new Error("no filter");
-  return made;
+  const { values, problems } = readFlags(argv, FILTER_FLAGS, true);
+  expect(problems).toEqual([]);
+  return filterOf(optionsOf(values, FILTER_FLAGS));
 }
 
 describe("filters", () => {
@@ -70,27 +61,27 @@ describe("filters", () => {
   });
 
   test("a repeated flag is refused", () => {
-    expect(() => parseStatus("assured,!assured")).toThrow(/twice/);
+    expect(() => readStatus("assured,!assured")).toThrow(/twice/);
   });
 });
 
 describe("invalid input exits with 2, says why, and touches nothing", () => {
   test.each<[string[], RegExp]>([
-    [["list", "-p", "tpc"], /Use icmp, tcp, udp/],
+    [["list", "-p", "tpc"], /must be icmp, tcp, udp/],
     [["list", "-d", "10.96.0"], /expected an address or a CIDR, found "10.96.0"/],
     [["list", "-d", "10.96.0.1/8"], /has host bits; the network is 10.0.0.0\/8/],
     [["list", "-f", "ip6", "-d", "10.96.0.1"], /is IPv4, but family is IPv6/],
     [["list", "-s", "fd00::1", "-d", "10.96.0.1"], /IPv4, but original.source "fd00::1" is IPv6/],
-    [["list", "--dport", "70000"], /Use a number from 0 to 65535/],
+    [["list", "--dport", "70000"], /must be a number from 0 to 65535/],
     [["list", "-p", "icmp", "--dport", "80"], /protocol 1 has no ports/],
     [["list", "-p", "tcp", "--state", "ESTABLISHD"], /unknown state "ESTABLISHD"; the states are NONE, SYN_SENT/],
-    [["list", "--status", "asured"], /Use expected, seen-reply, assured/],
+    [["list", "--status", "asured"], /must be some of expected, seen-reply, assured/],
     [["list", "--mark", "1/2/3"], /VALUE\/MASK/],
-    [["list", "-o", "yaml"], /Allowed choices are text, wide, json/],
+    [["list", "-o", "yaml"], /must be one of text, wide, json/],
     [["list", "--servce", "a/b"], /Did you mean --service/],
     [["lst"], /Did you mean list/],
-    [["count", "--by", "client"], /Allowed choices are source, destination, service/],
-    [["gc", "--manifests", ".", "-p", "x"], /Use icmp/],
+    [["count", "--by", "client"], /must be one of source, destination, service/],
+    [["gc", "--manifests", ".", "-p", "x"], /must be icmp/],
     [["delete"], /delete needs a filter .* or --all/],
     [["delete", "--dry-run"], /delete needs a filter/],
     [["delete", "--all", "-p", "udp"], /a filter or --all, not both/],
@@ -99,7 +90,7 @@ describe("invalid input exits with 2, says why, and touches nothing", () => {
     [["get", "tcp", "10.0.0.1:80"], /missing required argument 'destination'/],
     [["get", "tcp", "10.0.0.1", "10.96.0.1:80"], /port of both source and destination/],
     [["get", "tcp", "10.0.0.1:80", "[fd00::1]:80"], /same address family/],
-    [["get", "tcp", "fd00::1:zz", "[fd00::1]:80"], /Use ADDRESS:PORT/],
+    [["get", "tcp", "fd00::1:zz", "[fd00::1]:80"], /must be ADDRESS:PORT/],
     [["get", "icmp", "10.0.0.1:1", "10.0.0.2:2"], /protocols with ports/],
     [[], /Usage/],
   ])("%j", async (argv, message) => {
@@ -135,11 +126,9 @@ test("a missing directory exits with 1", async () => {
   expect(printed.err).toMatch(/nowhere/);
 });
 
-test("help names the sub-commands", () => {
-  const group = new CliCommand("conntrack").exitOverride();
-  addConntrackCommands(group, () => undefined);
-  const help = group.helpInformation();
-  for (const name of ["list", "get", "count", "gc", "delete", "watch"]) expect(help).toContain(`  ${name} `);
+test("help names the sub-commands", async () => {
+  expect(await main(["conntrack", "--help"])).toBe(0);
+  for (const name of ["list", "get", "count", "gc", "delete", "watch"]) expect(printed.out).toContain(`  ${name} `);
 });
 
 const entry: ConntrackEntry = {

@@ -2,7 +2,8 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeEach, describe, expect, it } from "vitest";
 import { ALL_FLAGS } from "../../../src/cli/flags/flags-help.js";
-import { commandOutline, main } from "../../../src/cli/commands/program.js";
+import { allCommands, describe as describeFlag, shownFlags } from "../../../src/cli/command.js";
+import { main, programNamed } from "../../../src/cli/commands/program.js";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
 import { catchOutput, type Printed } from "./printed.ts";
 
@@ -13,7 +14,7 @@ beforeEach(() => {
   printed = catchOutput();
   directory = temporaryDirectory();
 });
-const outline = await commandOutline();
+const outline = allCommands(programNamed());
 
 describe("the command line", () => {
   it.each([
@@ -92,9 +93,9 @@ describe("the command line", () => {
     await main([...path.split(" ").filter((word) => word !== ""), "--help"]);
     expect(printed.out.split("\n").filter((line) => line.length > 80)).toEqual([]);
     expect(printed.out).toMatch(/\nExamples:\n(  # [A-Z].+\n  .*nft-proxier.*\n)+$/);
-    const { description, options = [] } = outline.find((one) => one.path === path) ?? {};
-    const texts = [description, ...options.map((option) => option.description)];
-    expect(texts.filter((text) => text === undefined || /^(of|what|who|that|those|such|so) /i.test(text))).toEqual([]);
+    const [command] = outline.filter((one) => one.path === path);
+    const texts = [command.description, ...shownFlags(command).map(describeFlag)];
+    expect(texts.filter((text) => /^(of|what|who|that|those|such|so) /i.test(text))).toEqual([]);
   });
 
   it.each([
@@ -104,7 +105,7 @@ describe("the command line", () => {
     [["run", "--manifests", ".", "--flowtable", "a/b"], "interface names"],
     [["run", "--manifests", ".", "--flowtable", "eth0", "--once"], "cannot be used with"],
     [["run", "--manifests", ".", "--conntrack-gc-interval", "9s"], "must be 0, or from 10s to 24h"],
-    [["run", "--manifests", ".", "--conntrack-gc-interval", "often"], "must be 0, or from 10s to 24h"],
+    [["run", "--manifests", ".", "--conntrack-gc-interval", "often"], "must be a duration such as"],
     [["handover", "--for", "0"], "from 1s to 24h"],
     [["handover", "--for", "soon"], "from 1s to 24h"],
     [["handover", "--for", "10m", "--remove"], "'--remove' cannot be used with option '--for <duration>'"],
@@ -112,10 +113,13 @@ describe("the command line", () => {
     [["validate"], "--manifests <dir>"],
     [["validate", "--manifests", ".", "--output", "xml"], "text, json"],
     [["run", "--manifests"], "argument missing"],
-    [["render", "--manifests", ".", "--family", "ipv4"], "Use ip or ip6."],
+    [["render", "--manifests", ".", "--family", "ipv4"], "must be one of ip, ip6"],
     [["run", "--manifests", ".", "extra"], "too many arguments"],
+    [["completion", "tcsh"], "must be one of bash, zsh, fish"],
+    [["services", "-wA", "-n", "default"], "cannot be used with"],
+    [["status", "--watch=perhaps"], "must be true or false"],
     [["explain", "10.96.0.300:80"], "10.96.0.300:80 is not an address and port"],
-    [["cleanup", "--log-level", "loud"], "Allowed choices"],
+    [["cleanup", "--log-level", "loud"], "must be one of trace, debug"],
     [[], "Usage"],
   ])("%j is invalid and exits with 2", async (argv, words) => {
     expect(await main(argv.filter((word) => word !== undefined))).toBe(2);

@@ -1,10 +1,10 @@
 /** Commands in the documents exist, and accept the arguments and options that they are shown with. */
-import type { Command } from "commander";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { ALL_FLAGS } from "../../../src/cli/flags/flags-help.js";
-import { program } from "../../../src/cli/commands/program.js";
+import { argumentProblems } from "../../../src/cli/command.js";
+import { programNamed } from "../../../src/cli/commands/program.js";
 import { readFlags } from "../../../src/cli/read-flags.js";
 import { DEPLOY_PAGES } from "../../support/deploy-pages.js";
 
@@ -51,23 +51,16 @@ test("the commands are found", () => {
 });
 
 describe.each(found.filter(({ commands }) => commands.length > 0))("$document", ({ commands }) => {
-  test.each(commands)("nft-proxier %s", async (text) => {
+  test.each(commands)("nft-proxier %s", (text) => {
     const { rest, problems } = readFlags(text.split(/\s+/), ALL_FLAGS);
     expect(problems).toEqual([]);
     const words = [...rest];
-    let command: Command = (await program("nft-proxier", words, () => undefined)).exitOverride();
-    while (words.length > 0) {
-      const named = command.commands.find((each) => each.name() === words[0]);
-      if (named === undefined) break;
-      command = named.exitOverride();
-      words.shift();
-    }
-    const { operands, unknown } = command.parseOptions(words);
-    expect(unknown).toEqual([]);
-    // `preflight` reads kube-proxy's flags itself.
-    expect(command).not.toHaveProperty("given.problems.0");
-    const { registeredArguments: declared } = command;
-    expect(operands.length).toBeGreaterThanOrEqual(declared.filter(({ required }) => required).length);
-    expect(operands.length).toBeLessThanOrEqual(declared.some(({ variadic }) => variadic) ? Infinity : declared.length);
+    let command = programNamed();
+    for (let next; (next = command.commands?.find(({ name }) => name === words[0])) !== undefined; words.shift())
+      command = next;
+    const given = readFlags(words, command.flags ?? [], true);
+    // A synopsis lists all options.
+    const wrong = given.problems.filter((problem) => !problem.includes("cannot be used with"));
+    expect([...wrong, ...argumentProblems(command, given.rest)]).toEqual([]);
   });
 });

@@ -12,36 +12,35 @@ import {
 import { compileFilter, matchesPatterns } from "../../../nft/conntrack/compile-filter.js";
 import { NetlinkConntrack } from "../../../nft/conntrack/netlink-conntrack.js";
 import { packEntry } from "../../../nft/conntrack/encode.js";
-import type {
-  ConntrackEntry,
-  ConntrackFilter,
-  ConntrackTable,
-  ConntrackTuple,
-} from "../../../nft/conntrack/conntrack-table.js";
+import type { ConntrackEntry, ConntrackFilter, ConntrackTable } from "../../../nft/conntrack/conntrack-table.js";
 import { readNumber } from "../../../node/kernel-number.js";
 import { IpProto } from "../../../nft/kernel/constants.js";
 import { KernelError } from "../../../nft/kernel/errors.js";
 import { NftKernel } from "../../../nft/kernel/nft-kernel.js";
-import type { IpFamily } from "../../../base/ip.js";
-import { createLogger, type LogLevel } from "../../../base/logger.js";
+import { createLogger } from "../../../base/logger.js";
 import { holdYoungGeneration } from "../../../base/runtime.js";
 import { TABLE_NAME } from "../../../ruleset/names.js";
+import { UsageError } from "../../../base/usage-error.js";
+import type {
+  Connection,
+  CountOptions,
+  DeleteOptions,
+  FilteredOptions,
+  GcOptions,
+  GetOptions,
+} from "./command-line.js";
+import { filterOf } from "./filter-of.js";
 import { UserError, writeError } from "../../stdio.js";
 import { interfaceAddresses } from "../../setup.js";
-import { type CountedBy, EntryCounts } from "./counted-by.js";
+import { EntryCounts } from "./counted-by.js";
 import type { Extra, Format } from "./entry-columns.js";
 import { terminalWidth } from "../../text/terminal.js";
-import { type EntryNames, ServiceSnapshot, type SnapshotOptions, type WantedService } from "./service-snapshot.js";
+import { type EntryNames, ServiceSnapshot, type WantedService } from "./service-snapshot.js";
 import { isWatched, Output, Progress, ReaderGone } from "./output.js";
 import { EntryWriter } from "./entry-writer.js";
 
-export interface CommonConntrackOptions extends SnapshotOptions {
-  readonly output: Format;
-  readonly headers: boolean;
-  readonly logLevel: LogLevel;
-  /** "[namespace/]name[:port]". */
-  readonly service?: string;
-}
+/** `service`: "[namespace/]name[:port]". */
+type SessionOptions = Omit<GetOptions, "zone"> & Pick<FilteredOptions, "service">;
 
 /** The resources of one command. */
 interface Session {
@@ -59,7 +58,7 @@ const setting = (name: string): Promise<number | undefined> => readNumber({ root
 
 /** Opens a command's resources and runs it. Reports errors of the kernel as UserErrors. */
 async function inSession(
-  options: CommonConntrackOptions,
+  options: SessionOptions,
   run: (session: Session) => Promise<number>,
   needsServices = options.service !== undefined,
 ): Promise<number> {
@@ -69,8 +68,8 @@ async function inSession(
   const wanted = options.service === undefined ? undefined : services?.find(options.service);
   const output = new Output(process.stdout);
   const named = services !== undefined;
-  const { output: format, headers } = options;
-  const writer = new EntryWriter(output, { format, named, headers, width: terminalWidth() });
+  const { output: format, noHeaders = false } = options;
+  const writer = new EntryWriter(output, { format, named, headers: !noHeaders, width: terminalWidth() });
   let table: ConntrackTable | undefined;
   try {
     table = await NetlinkConntrack.open();
@@ -159,7 +158,8 @@ function serviceFilters(
 }
 
 /** `conntrack list`. */
-export function listCommand(filter: ConntrackFilter, options: CommonConntrackOptions): Promise<number> {
+export function listCommand(options: FilteredOptions): Promise<number> {
+  const filter = filterOf(options);
   return inSession(options, async (session) => {
     await head(session, options);
     await select(session, filter, (entry) => put(session, entry));
@@ -168,7 +168,7 @@ export function listCommand(filter: ConntrackFilter, options: CommonConntrackOpt
 }
 
 /** Writes the titles, and reports why some columns will be empty. */
-async function head({ writer }: Session, options: CommonConntrackOptions, first?: readonly string[]): Promise<void> {
+async function head({ writer }: Session, options: SessionOptions, first?: readonly string[]): Promise<void> {
   if (options.output === "wide") {
     if ((await setting("nf_conntrack_acct")) === 0) {
       warn(
@@ -193,14 +193,9 @@ function namesOf(services: ServiceSnapshot | undefined, entry: ConntrackEntry): 
 }
 
 /** `conntrack get`: returns 1 if the entry does not exist. */
-export function getCommand(
-  family: IpFamily,
-  tuple: ConntrackTuple,
-  zone: number,
-  options: CommonConntrackOptions,
-): Promise<number> {
+export function getCommand({ family, tuple }: Connection, options: GetOptions): Promise<number> {
   return inSession(options, async (session) => {
-    const entry = await session.table.lookup(family, tuple, zone);
+    const entry = await session.table.lookup(family, tuple, options.zone);
     if (entry === undefined) {
       warn("the entry does not exist");
       return 1;
@@ -211,19 +206,16 @@ export function getCommand(
   });
 }
 
-export interface CountCommandOptions extends CommonConntrackOptions {
-  readonly by?: CountedBy;
-}
-
 /** `conntrack count`. */
-export function countCommand(filter: ConntrackFilter, options: CountCommandOptions): Promise<number> {
+export function countCommand(options: CountOptions): Promise<number> {
+  const filter = filterOf(options);
   const needsServices = options.service !== undefined || options.by === "service";
   const run = async (session: Session): Promise<number> => {
     const { table, output, services } = session;
     if (options.by !== undefined) {
       const counts = new EntryCounts(options.by);
       await select(session, filter, (entry) => counts.add(entry, namesOf(services, entry)));
-      for (const line of counts.lines(options.output, options.headers)) await output.line(line);
+      for (const line of counts.lines(options.output, options.noHeaders !== true)) await output.line(line);
       return 0;
     }
     if (Object.keys(filter).length > 0 || options.service !== undefined) {
@@ -245,18 +237,14 @@ export function countCommand(filter: ConntrackFilter, options: CountCommandOptio
   return inSession(options, run, needsServices);
 }
 
-export interface GcCommandOptions extends CommonConntrackOptions {
-  readonly dryRun: boolean;
-  readonly orphans: boolean;
-}
-
 /** `conntrack gc`: prints each deleted entry and each remaining orphan on stdout, and the sums on stderr. */
-export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): Promise<number> {
+export function gcCommand(options: GcOptions): Promise<number> {
+  const filter = filterOf(options);
   const run = async (session: Session): Promise<number> => {
     const { table, services, writer } = session;
     if (services === undefined) throw new UserError("gc needs the services to know which entries are garbage");
     services.requireWhole();
-    const { dryRun, orphans } = options;
+    const { dryRun = false, orphans = false } = options;
     const asked = filter.protocol === IpProto.tcp ? "all" : "closing";
     if (orphans && asked === "all") services.requireAllEndpoints();
     await findFormer(services);
@@ -319,18 +307,19 @@ function warnInterrupted({ families }: GcReport): void {
   }
 }
 
-export interface DeleteCommandOptions extends CommonConntrackOptions {
-  readonly dryRun: boolean;
-}
-
 /** Number of entries to delete in one call. */
 const DELETIONS = 1024;
 
 /** `conntrack delete`: prints each matching entry, of any service or none, when the kernel has deleted it, and the sum on stderr. */
-export function deleteCommand(filter: ConntrackFilter, options: DeleteCommandOptions): Promise<number> {
+export function deleteCommand(options: DeleteOptions): Promise<number> {
+  const filter = filterOf(options);
+  const isAll = options.all === true;
+  const hasFilter = Object.keys(filter).length > 0 || options.service !== undefined;
+  if (!isAll && !hasFilter) throw new UsageError("delete needs a filter (see --help), or --all for all entries");
+  if (isAll && hasFilter) throw new UsageError("delete takes a filter or --all, not both");
   return inSession(options, async (session) => {
     const { table, writer } = session;
-    const { dryRun } = options;
+    const { dryRun = false } = options;
     let batch: ConntrackEntry[] = [];
     const counts = { deleted: 0, absent: 0 };
     const remove = async (): Promise<void> => {
@@ -358,7 +347,8 @@ export function deleteCommand(filter: ConntrackFilter, options: DeleteCommandOpt
 }
 
 /** `conntrack watch`: prints new and ended connections, until a signal comes or the reader exits. */
-export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOptions): Promise<number> {
+export function watchCommand(options: FilteredOptions): Promise<number> {
+  const filter = filterOf(options);
   return inSession(options, async (session) => {
     const { table, writer, services, wanted } = session;
     const patterns = compileFilter(filter, "watch");

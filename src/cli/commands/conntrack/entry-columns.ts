@@ -7,8 +7,7 @@ import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../.
 import { PROTOCOL_NUMBERS, STATUS_NAMES } from "./filter-options.js";
 import type { EntryNames } from "./service-snapshot.js";
 
-export const FORMATS = ["text", "wide", "json"] as const;
-export type Format = (typeof FORMATS)[number];
+export type Format = "text" | "wide" | "json";
 
 const PROTOCOL_NAMES: ReadonlyMap<number, string> = new Map(
   [...PROTOCOL_NUMBERS].map(([name, number]) => [number, name]),

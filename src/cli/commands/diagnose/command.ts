@@ -7,7 +7,7 @@ import type { Diagnosis } from "../../../observe/status-report.js";
 import type { NftKernel } from "../../../nft/kernel/nft-kernel.js";
 import { FORWARDING, readSysctl } from "../../../node/packet-settings.js";
 import { kernelStatus } from "../../answers/kernel-answers.js";
-import type { DiagnoseOptions } from "../../options.js";
+import type { DiagnoseOptions } from "../question-commands.js";
 import { openKernel } from "../../open-kernel.js";
 import { DaemonAnswers } from "../../answers/daemon-answers.js";
 import { UserError, writeError } from "../../stdio.js";

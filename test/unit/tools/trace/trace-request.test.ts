@@ -3,7 +3,8 @@ import { describe, expect, test } from "vitest";
 import type { ServicePortStatus } from "../../../../src/observe/status-report.ts";
 import { TableFlag } from "../../../../src/nft/kernel/constants.ts";
 import { TraceChain, traceOps, traceTable } from "../../../../src/tools/trace/trace-filter.ts";
-import { broadness, filterOf, RequestError, requestOf } from "../../../../src/tools/trace/trace-request.ts";
+import { UsageError } from "../../../../src/base/usage-error.ts";
+import { broadness, filterOf, requestOf } from "../../../../src/tools/trace/trace-request.ts";
 import { PORT_STATUS } from "../../observe/port-status.ts";
 
 const ALL = ["tcp", "udp", "sctp"];
@@ -38,7 +39,7 @@ test.each([
   "/web",
   "web/",
 ])("%j is refused", (words) => {
-  expect(() => requestOf(words.split(" "))).toThrow(RequestError);
+  expect(() => requestOf(words.split(" "))).toThrow(UsageError);
 });
 
 test.each([
