@@ -87,11 +87,10 @@ export class DirectoryWatch {
   #linked: readonly Watched[] = [];
   /** Undefined if the system refuses an instance. */
   #inotify: Inotify | undefined;
-  #check: NodeJS.Timeout | undefined;
-  /** Runs while a directory cannot be watched. */
-  #poll: NodeJS.Timeout | undefined;
-  /** Runs while a directory does not exist. */
-  #return: NodeJS.Timeout | undefined;
+  /** The next check. */
+  #timer: NodeJS.Timeout | undefined;
+  /** A directory cannot be watched. */
+  #refused = false;
   #closed = false;
 
   constructor(options: DirectoryWatchOptions) {
@@ -107,17 +106,12 @@ export class DirectoryWatch {
   }
 
   open(): void {
-    const { inotify, changed, checkEveryMs = CHECK_EVERY_MS } = this.#options;
     try {
-      this.#inotify = inotify((events) => this.#receive(events));
+      this.#inotify = this.#options.inotify((events) => this.#receive(events));
     } catch (error) {
-      this.#startPolling(this.#own.directory, error);
+      this.#noteRefusal(this.#own.directory, error);
     }
     this.#renew();
-    this.#check = setInterval(() => {
-      this.#renew();
-      changed(undefined);
-    }, checkEveryMs);
   }
 
   /** Watches exactly these linked files, in addition to the directory: names by directory. */
@@ -135,9 +129,7 @@ export class DirectoryWatch {
 
   close(): void {
     this.#closed = true;
-    clearInterval(this.#poll);
-    clearInterval(this.#check);
-    clearTimeout(this.#return);
+    clearTimeout(this.#timer);
     this.#inotify?.close();
   }
 
@@ -160,23 +152,20 @@ export class DirectoryWatch {
     else if (file.startsWith("..")) this.#options.changed(undefined);
   }
 
-  /** A directory was removed, created or replaced, or events were lost. */
+  /** A directory may have been removed, created or replaced, or events may have been lost. */
   #replaced(): void {
     this.#renew();
     this.#options.changed(undefined);
   }
 
-  /** Watches the directories that the paths lead to now. Retries later if one does not exist. */
+  /** Watches the directories that the paths lead to now, and checks again later: soon if one is not watched. */
   #renew(): void {
     for (const watched of this.#all()) this.#watch(watched);
-    if (this.#inotify === undefined || this.#return !== undefined) return;
-    if (this.#own.watch !== undefined && this.#parent.watch !== undefined) return;
-    this.#return = setTimeout(() => {
-      this.#return = undefined;
-      const before = this.#own.watch;
-      this.#renew();
-      if (this.#own.watch !== before) this.#options.changed(undefined);
-    }, POLL_MS);
+    clearTimeout(this.#timer);
+    if (this.#closed) return;
+    const { checkEveryMs = CHECK_EVERY_MS } = this.#options;
+    const blind = this.#refused || this.#own.watch === undefined || this.#parent.watch === undefined;
+    this.#timer = setTimeout(() => this.#replaced(), blind ? POLL_MS : checkEveryMs);
   }
 
   #watch(watched: Watched): void {
@@ -185,7 +174,7 @@ export class DirectoryWatch {
     try {
       watch = this.#inotify.add(watched.directory, watched.mask | WATCH);
     } catch (error) {
-      this.#startPolling(watched.directory, error);
+      this.#noteRefusal(watched.directory, error);
     }
     if (watch === watched.watch) return;
     this.#unwatch(watched);
@@ -202,10 +191,10 @@ export class DirectoryWatch {
     return [this.#own, this.#parent, ...this.#linked];
   }
 
-  #startPolling(directory: string, error: unknown): void {
-    if (this.#poll !== undefined || this.#closed) return;
+  #noteRefusal(directory: string, error: unknown): void {
+    if (this.#refused) return;
+    this.#refused = true;
     const reason = reasonOf(error);
     this.#options.note(`${directory} cannot be watched (${reason}), so it is checked every ${durationText(POLL_MS)}`);
-    this.#poll = setInterval(() => this.#options.changed(undefined), POLL_MS);
   }
 }

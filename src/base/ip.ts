@@ -244,6 +244,13 @@ export function mergePrefixes(prefixes: readonly Prefix[]): string[] {
   return kept.map((prefix) => prefix.text);
 }
 
+/** Splits "IP:port", with an IPv6 address in brackets. */
+export function hostAndPort(text: string): { readonly host: string; readonly port: number } {
+  const colon = text.lastIndexOf(":");
+  const host = text.slice(0, colon).replace(/^\[(.*)\]$/, "$1");
+  return { host, port: Number(text.slice(colon + 1)) };
+}
+
 /** Joins address and port, with an IPv6 address in brackets. */
 export function withPort(address: string, port: number): string {
   return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { FAMILY_NAMES, IP_FAMILIES } from "../base/ip-families.js";
 import { expandNodePortAddresses } from "../config/node-port-addresses.js";
 import { type ProxyConfig } from "../config/proxy-config.js";
-import { familyOf, type IpFamily, parseAddress } from "../base/ip.js";
+import { familyOf, hostAndPort, type IpFamily } from "../base/ip.js";
 import { isUnspecified, localDetector, type NodeFacts } from "./node-facts.js";
 
 /** Errors that end the program, or keep it from starting, with exit code 1 and the message. */
@@ -103,7 +103,8 @@ export function checkFamilies(config: ProxyConfig, facts: NodeFacts, kernel: Ker
   }
   if (single) {
     for (const field of ["healthzBindAddress", "metricsBindAddress"] as const) {
-      if (hostFamily(config[field]) === other) {
+      const { host } = hostAndPort(config[field]);
+      if (host !== "" && !isUnspecified(host) && familyOf(host) === other) {
         warnings.push(`${node}, but ${field} is ${FAMILY_NAMES[other]}: ${config[field]}`);
       }
     }
@@ -137,12 +138,4 @@ function detectorNotes(config: ProxyConfig, facts: NodeFacts): string[] {
   return [
     `detectLocalMode is ${detectLocalMode}, but ${missing} no ${family} network, so no ${family} traffic is recognized as traffic from pods`,
   ];
-}
-
-/** Family of the host of "host:port". Returns undefined if there is no host, or it is a wildcard. */
-function hostFamily(hostPort: string): IpFamily | undefined {
-  const colon = hostPort.lastIndexOf(":");
-  const host = colon < 0 ? "" : hostPort.slice(0, colon).replace(/^\[(.*)\]$/, "$1");
-  const address = parseAddress(host);
-  return address === undefined || isUnspecified(address) ? undefined : familyOf(address);
 }

@@ -10,9 +10,8 @@ const CODE_LENGTH = 2;
 class PlaceTable {
   readonly #nodes: string[] = [""];
   readonly #zones: string[] = [""];
-  readonly #numbers = new Map<string, number>([["", 0]]);
-  /** Numbers by zone and node, for nodes that later appeared in another zone. */
-  readonly #moved = new Map<string, number>();
+  /** By zone and node. */
+  readonly #numbers = new Map<string, Map<string, number>>([["", new Map([["", 0]])]]);
 
   hasRoom(count: number): boolean {
     return this.#nodes.length + count <= MOST_PLACES;
@@ -20,12 +19,14 @@ class PlaceTable {
 
   /** Returns 0 if node and zone are unknown. */
   numberOf(node: string, zone: string): number {
-    const known = this.#numbers.get(node);
-    if (known === undefined) return this.#add(this.#numbers, node, node, zone);
-    // The common case, because nodes stay in their zones.
-    if (this.#zones[known] === zone) return known;
-    const key = `${zone}\n${node}`;
-    return this.#moved.get(key) ?? this.#add(this.#moved, key, node, zone);
+    let numbers = this.#numbers.get(zone);
+    if (numbers === undefined) this.#numbers.set(zone, (numbers = new Map()));
+    const known = numbers.get(node);
+    if (known !== undefined) return known;
+    const number = this.#nodes.push(node) - 1;
+    this.#zones.push(zone);
+    numbers.set(node, number);
+    return number;
   }
 
   node(number: number): string {
@@ -34,13 +35,6 @@ class PlaceTable {
 
   zone(number: number): string {
     return this.#zones[number] ?? "";
-  }
-
-  #add(to: Map<string, number>, key: string, node: string, zone: string): number {
-    const number = this.#nodes.push(node) - 1;
-    this.#zones.push(zone);
-    to.set(key, number);
-    return number;
   }
 }
 

@@ -5,7 +5,7 @@
 import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "node:http";
 import { isIP } from "node:net";
 import { pipeline } from "node:stream/promises";
-import { withPort } from "../base/ip.js";
+import { hostAndPort, withPort } from "../base/ip.js";
 import { Backoff, type BackoffOptions } from "../base/backoff.js";
 import { type Admission, createGatedServer, type RequestGate } from "../base/request-gate.js";
 import { TakingTurns } from "../base/time-slice.js";
@@ -125,9 +125,7 @@ function formatListenAddress({ host, port, name }: ListenAddress): string {
  * families, as in Go. So probes of kube-proxy's `0.0.0.0:10256` may come over IPv6.
  */
 export function parseListenAddress(text: string): ListenAddress {
-  const at = text.lastIndexOf(":");
-  const bare = text.slice(0, at).replace(/^\[(.*)\]$/, "$1");
-  const port = Number(text.slice(at + 1));
+  const { host: bare, port } = hostAndPort(text);
   if (isIP(bare) === 0 || !/:\d+$/.test(text) || port > 65535) throw new TypeError(`${text} is not IP:port`);
   return { host: bare === "0.0.0.0" ? "::" : bare, port, name: text };
 }

@@ -1,4 +1,5 @@
 /** Reads the active rules that translate packets from the kernel. */
+import { jumpTarget } from "../jump-target.js";
 import { sideBySide } from "../../base/side-by-side.js";
 import { DATA_VERDICT, ElementFlag, SetFlag } from "../../nft/kernel/constants.js";
 import { batchLayout } from "../../nft/kernel/element-batch.js";
@@ -45,10 +46,9 @@ export async function readReached(kernel: Kernel, source: SourceTable, from: Rul
   const found = new Set<string>();
   const elements = new Map<string, ElementBatch>();
   const follow = (some: Rules): void => {
-    for (const expr of some.flatMap(({ exprs }) => exprs)) {
-      const set = setOf(expr);
-      if (set !== undefined) found.add(set);
-      const chain = chainOf(expr);
+    for (const rule of some) {
+      for (const set of rule.exprs.map(setOf)) if (set !== undefined) found.add(set);
+      const chain = jumpTarget(rule);
       if (chain === undefined || chains.has(chain)) continue;
       chains.add(chain);
       follow(rules.get(chain) ?? []);
@@ -106,12 +106,6 @@ function filledByPackets(rules: Rules): ReadonlySet<string> {
 /** Returns the set that an expression looks up or fills. */
 export function setOf(expr: Expr): string | undefined {
   return expr.type === "lookup" || expr.type === "dynset" ? expr.set : undefined;
-}
-
-/** The chain that an expression jumps or goes to. */
-function chainOf(expr: Expr): string | undefined {
-  if (expr.type !== "immediate" || expr.data instanceof Uint8Array) return undefined;
-  return expr.data.verdict === "jump" || expr.data.verdict === "goto" ? expr.data.chain : undefined;
 }
 
 export function holdsVerdicts({ dataType }: Pick<SetDump, "dataType">): boolean {

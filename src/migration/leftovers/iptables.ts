@@ -3,8 +3,9 @@
  * table is one transaction. Other programs' chains and rules stay as they are.
  */
 import { KernelError } from "../../nft/kernel/errors.js";
-import type { Kernel, Op, RuleInfo, TableRef } from "../../nft/kernel/kernel.js";
+import type { Kernel, Op, TableRef } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
+import { jumpTarget } from "../jump-target.js";
 import { IPTABLES_TABLES, type IptablesTable, isEntryChain, isOwnChain } from "./iptables-names.js";
 
 /** A chain of kube-proxy that another program uses. */
@@ -179,13 +180,4 @@ function mayRetry(error: KernelError): boolean {
     default:
       return false;
   }
-}
-
-/** The chain that a rule jumps or goes to. */
-function jumpTarget({ exprs }: RuleInfo): string | undefined {
-  for (const expr of exprs) {
-    if (expr.type !== "immediate" || expr.data instanceof Uint8Array) continue;
-    if (expr.data.verdict === "jump" || expr.data.verdict === "goto") return expr.data.chain;
-  }
-  return undefined;
 }

@@ -2,7 +2,8 @@
 import { counted } from "../../base/counted.js";
 import { Hook } from "../../nft/kernel/constants.js";
 import type { RuleInfo } from "../../nft/kernel/kernel.js";
-import { IPTABLES_TABLES, isEntryChain, isOwnChain } from "../leftovers/iptables-names.js";
+import { IPTABLES_TABLES, isOwnChain } from "../leftovers/iptables-names.js";
+import { jumpTarget } from "../jump-target.js";
 import type { SkippingBridge } from "../../node/forwarding.js";
 import type { ForeignChain } from "../../tools/explain/firewall/foreign-chains.js";
 import type { FirewallInspection } from "../../tools/node-inspection.js";
@@ -10,13 +11,10 @@ import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
 import type { ModeFacts } from "./mode.js";
 
 /** Whether a rule disappears with kube-proxy, because it jumps to its chains. */
-export function isProxysRule({ table, exprs }: RuleInfo): boolean {
-  const own = IPTABLES_TABLES.find((name) => name === table);
-  return exprs.some((expr) => {
-    if (own === undefined || expr.type !== "immediate" || !("verdict" in expr.data) || !("chain" in expr.data))
-      return false;
-    return isEntryChain(own, expr.data.chain) || isOwnChain(own, expr.data.chain);
-  });
+export function isProxysRule(rule: RuleInfo): boolean {
+  const own = IPTABLES_TABLES.find((name) => name === rule.table);
+  const target = jumpTarget(rule);
+  return own !== undefined && target !== undefined && isOwnChain(own, target);
 }
 
 export interface HookFacts {

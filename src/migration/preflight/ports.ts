@@ -1,5 +1,5 @@
 /** Checks whether the addresses of the health and metrics servers will be free when kube-proxy is gone. Pure. */
-import { parseAddress } from "../../base/ip.js";
+import { hostAndPort } from "../../base/ip.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
 import { isLoopback, isUnspecified, type LocalAddress } from "../../node/node-facts.js";
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
@@ -66,10 +66,4 @@ function collides(bind: string, listener: Listener): boolean {
   const { host, port } = hostAndPort(bind);
   if (port !== listener.port) return false;
   return isUnspecified(host) || isUnspecified(listener.address) || host === listener.address;
-}
-
-function hostAndPort(bind: string): { readonly host: string; readonly port: number } {
-  const colon = bind.lastIndexOf(":");
-  const host = bind.slice(0, colon).replace(/^\[(.*)\]$/, "$1");
-  return { host: parseAddress(host) ?? host, port: Number(bind.slice(colon + 1)) };
 }

@@ -109,15 +109,18 @@ async function attempt(
   options: RulesetOptions,
   services: TrialOptions["services"],
 ): Promise<Attempt> {
-  const trial = new TrialKernel(kernel);
-  const table = new Table(trial.kernel, { family, name: TRIAL_TABLE, pieceElements: Infinity });
+  const { elements } = await countElements({ family, options, services });
+  if (elements > MOST_ELEMENTS) return { outcome: "too large", elements };
+  // No table exists or is ever created in it.
+  const commit: Kernel["commit"] = (ops) => kernel.commit(ops, { dryRun: true });
+  const trial = { ...emptyKernel(commit), portId: kernel.portId, generation: () => kernel.generation() };
+  const table = new Table(trial, { family, name: TRIAL_TABLE, pieceElements: Infinity });
   const ruleset = new FamilyRuleset(table, family, options, { firstNumber: 0 });
   try {
     for (const [service, views] of services) ruleset.update(service, views);
     const { operations } = await table.apply();
     return { outcome: "accepted", objects: operations };
   } catch (error) {
-    if (trial.tooLarge > 0) return { outcome: "too large", elements: trial.tooLarge };
     if (!(error instanceof TableError) || error.code !== "refused") throw error;
     const faults = ruleset
       .attribute(error.faulty)
@@ -125,25 +128,6 @@ async function attempt(
     return { outcome: "refused", reason: error.message, faults };
   } finally {
     table.close();
-  }
-}
-
-/** A kernel in which no table exists or is ever created. */
-class TrialKernel {
-  readonly kernel: Kernel;
-  /** Number of elements in a transaction that was too large to send; 0 if none was. */
-  tooLarge = 0;
-
-  constructor(kernel: Kernel) {
-    const commit: Kernel["commit"] = async (ops) => {
-      const { elements } = elementsOf(ops);
-      if (elements > MOST_ELEMENTS) {
-        this.tooLarge = elements;
-        throw new RangeError("too large to be tried");
-      }
-      return kernel.commit(ops, { dryRun: true });
-    };
-    this.kernel = { ...emptyKernel(commit), portId: kernel.portId, generation: () => kernel.generation() };
   }
 }
 

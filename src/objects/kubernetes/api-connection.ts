@@ -1,7 +1,7 @@
 /** Requests to the API server: HTTP/1.1 with JSON, one connection per watch, reuse of idle ones. */
 import type { Agent, ClientRequest, IncomingMessage } from "node:http";
 import type { RequestOptions } from "node:https";
-import type { Readable } from "node:stream";
+import { pipeline, type Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { network } from "../../base/http.js";
 import { describeFailure, ProtocolError, StalledError, StatusError, statusError, TransportError } from "./errors.js";
@@ -275,11 +275,6 @@ function isStale(sent: ClientRequest, error: NodeJS.ErrnoException): boolean {
 
 function decoded(response: IncomingMessage): Readable {
   if (response.headers["content-encoding"] !== "gzip") return response;
-  const plain = createGunzip();
-  plain.on("error", () => undefined);
   // If either stream fails or is left, the other one ends too.
-  response.on("error", (error) => plain.destroy(error));
-  response.on("aborted", () => plain.destroy(new Error("the connection was lost")));
-  plain.on("close", () => response.destroy());
-  return response.pipe(plain);
+  return pipeline(response, createGunzip(), () => undefined);
 }

@@ -2,7 +2,7 @@
  * Credentials from files and settings: service account tokens, client certificates, passwords. Files are checked before every
  * request, because tokens, certificates and authorities rotate.
  */
-import { readFile, stat } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import type { Agent as HttpAgent } from "node:http";
 import type { SecureContext } from "node:tls";
 import { network } from "../../base/http.js";
@@ -87,7 +87,7 @@ function secureContext({ ca, cert, key }: TlsMaterial, insecure: boolean): Secur
 export class FileCredentials implements Credentials {
   readonly #user: UserSettings;
   readonly #agents: Agents;
-  readonly #files = new Map<string, { readonly signature: string; readonly content: Buffer }>();
+  readonly #files = new Map<string, Buffer>();
   readonly #cluster: ClusterSettings;
 
   constructor(cluster: ClusterSettings, user: UserSettings, proxyUrl: string) {
@@ -135,21 +135,16 @@ export class FileCredentials implements Credentials {
     return "text" in pem ? pem.text : this.#read(pem.file);
   }
 
-  /** Returns the same buffer as long as the file is unchanged. If the file cannot be read, returns the last content. */
+  /** Returns the same buffer as long as the content is unchanged. If the file cannot be read, returns the last content. */
   async #read(file: string): Promise<Buffer> {
     const known = this.#files.get(file);
-    try {
-      const { ino, size, mtimeNs } = await stat(file, { bigint: true });
-      const signature = `${ino} ${size} ${mtimeNs}`;
-      if (known?.signature === signature) return known.content;
-      const content = await readFile(file);
-      // A file written in place may be empty for a moment.
-      if (content.length === 0 && known !== undefined) return known.content;
-      this.#files.set(file, { signature, content });
-      return content;
-    } catch (error) {
-      if (known !== undefined) return known.content;
-      throw error;
-    }
+    const content = await readFile(file).catch((error: unknown) => {
+      if (known === undefined) throw error;
+      return known;
+    });
+    // A file written in place may be empty for a moment.
+    if (known !== undefined && (content.length === 0 || content.equals(known))) return known;
+    this.#files.set(file, content);
+    return content;
   }
 }

@@ -6,20 +6,19 @@ import { reasonOf } from "../../base/unknown.js";
 import { GO_INTEGERS, OLD_BOOLEANS } from "../../base/yaml-scalars.js";
 import { JsonListReader } from "../json-list.js";
 
-/** The file's text is invalid for its type. Lines and columns count from 1. */
-export class SyntaxFault extends Error {
-  readonly code = "ESYNTAX";
-  readonly line: number;
-  readonly column: number;
-  /** How to fix it, if correcting the place is not enough. */
-  readonly remedy: string | undefined;
+/** Why a file cannot be used. Line and column of the place, from 1, if there is one. */
+export class FileFault extends Error {
+  readonly code = "EFILE";
 
-  constructor(reason: string, line: number, column: number, remedy?: string) {
+  /** @param remedy how to fix it, if correcting the place is not enough. */
+  constructor(
+    reason: string,
+    readonly line?: number,
+    readonly column?: number,
+    readonly remedy?: string,
+  ) {
     super(reason);
-    this.remedy = remedy;
-    this.name = "SyntaxFault";
-    this.line = line;
-    this.column = column;
+    this.name = "FileFault";
   }
 }
 
@@ -49,7 +48,7 @@ interface FileValues {
   readonly syntax: Syntax;
 }
 
-/** The values of a file's documents, without empty documents. `timeSlice` starts again. Throws `SyntaxFault`. */
+/** The values of a file's documents, without empty documents. `timeSlice` starts again. Throws `FileFault`. */
 export async function readDocuments(content: Buffer, format: Syntax, timeSlice = new TimeSlice()): Promise<unknown[]> {
   return (await readValues(utf8Of(content), format, timeSlice)).values;
 }
@@ -64,7 +63,7 @@ export async function readValues(body: Buffer, format: Syntax, timeSlice = new T
       return { values: await readJson(body, timeSlice), syntax: "json" };
     } catch (error) {
       // It is a YAML flow mapping, or invalid in both syntaxes: let the YAML parser decide.
-      if (!(error instanceof SyntaxFault)) throw error;
+      if (!(error instanceof FileFault)) throw error;
     }
   }
   checkDocuments(body);
@@ -74,19 +73,19 @@ export async function readValues(body: Buffer, format: Syntax, timeSlice = new T
 const SAVE_AS_UTF8 = "save it as UTF-8";
 
 /**
- * Converts the text of a file to UTF-8 without a byte order mark, if it is UTF-8 or UTF-16. Throws `SyntaxFault` for other
+ * Converts the text of a file to UTF-8 without a byte order mark, if it is UTF-8 or UTF-16. Throws `FileFault` for other
  * encodings.
  */
 export function utf8Of(content: Buffer): Buffer {
   const mark = content.subarray(0, 4).toString("hex");
   if (mark === "fffe0000" || mark === "0000feff")
-    throw new SyntaxFault("is UTF-32, which is not supported", 1, 1, SAVE_AS_UTF8);
+    throw new FileFault("is UTF-32, which is not supported", 1, 1, SAVE_AS_UTF8);
   if (mark.startsWith("fffe")) return fromUtf16(content.subarray(2));
   if (mark.startsWith("feff")) return fromUtf16(content.subarray(2), true);
   if (content.subarray(0, 4).includes(0)) {
-    throw new SyntaxFault("has no byte order mark, and looks like UTF-16 or UTF-32", 1, 1, SAVE_AS_UTF8);
+    throw new FileFault("has no byte order mark, and looks like UTF-16 or UTF-32", 1, 1, SAVE_AS_UTF8);
   }
-  if (!isUtf8(content)) throw new SyntaxFault("is not UTF-8 text", firstLineNotUtf8(content), 1, SAVE_AS_UTF8);
+  if (!isUtf8(content)) throw new FileFault("is not UTF-8 text", firstLineNotUtf8(content), 1, SAVE_AS_UTF8);
   return mark.startsWith("efbbbf") ? content.subarray(3) : content;
 }
 
@@ -94,7 +93,7 @@ function fromUtf16(body: Buffer, bigEndian = false): Buffer {
   const cutOff = body.length % 2 !== 0;
   const text = cutOff ? "" : (bigEndian ? Buffer.from(body).swap16() : body).toString("utf16le");
   if (cutOff || !text.isWellFormed()) {
-    throw new SyntaxFault("begins as UTF-16, but contains invalid UTF-16", 1, 1, SAVE_AS_UTF8);
+    throw new FileFault("begins as UTF-16, but contains invalid UTF-16", 1, 1, SAVE_AS_UTF8);
   }
   return Buffer.from(text);
 }
@@ -113,14 +112,14 @@ function beginsAsJson(body: Buffer): boolean {
   return /^\s*\{/.test(body.toString("latin1", 0, 512));
 }
 
-/** Throws `SyntaxFault` if a document is too large to be parsed at once. */
+/** Throws `FileFault` if a document is too large to be parsed at once. */
 function checkDocuments(body: Buffer): void {
   for (let at = 0; body.length - at > MAX_YAML_DOCUMENT;) {
     const end = documentEnd(body, at);
     if (end - at > MAX_YAML_DOCUMENT) {
       const reason = `a YAML document of ${mebibytes(end - at)} exceeds the limit of ${mebibytes(MAX_YAML_DOCUMENT)}`;
       const remedy = 'split it into documents with lines "---", or into several files, or write it as JSON';
-      throw new SyntaxFault(reason, lineAt(body, at), 1, remedy);
+      throw new FileFault(reason, lineAt(body, at), 1, remedy);
     }
     at = end;
   }
@@ -171,14 +170,14 @@ async function readLargeJson(text: Buffer, timeSlice: TimeSlice): Promise<unknow
     if (text.length <= MAX_JSON_VALUE) return undefined;
     // The text is too large to search for the place character by character.
     const where = reader.found ? `items[${items.length}]` : "the text around the list of items";
-    throw new SyntaxFault(`${where}: ${error.message}`, lineAt(text, reader.offset), 1);
+    throw new FileFault(`${where}: ${error.message}`, lineAt(text, reader.offset), 1);
   }
 }
 
-function tooLarge(text: Buffer, offset: number): SyntaxFault {
+function tooLarge(text: Buffer, offset: number): FileFault {
   const reason = `a JSON value exceeds the limit of ${mebibytes(MAX_JSON_VALUE)}`;
   const remedy = 'write it as a List of smaller objects ("items"), or split it into several files';
-  return new SyntaxFault(reason, lineAt(text, offset), 1, remedy);
+  return new FileFault(reason, lineAt(text, offset), 1, remedy);
 }
 
 async function readJson(body: Buffer, timeSlice: TimeSlice): Promise<unknown[]> {
@@ -196,27 +195,22 @@ function parseJson(text: string): unknown[] {
   } catch {
     // The error does not always contain the position. Find it, or the second value, below.
   }
-  const values: unknown[] = [];
-  for (let at = skipSpace(text, 0); at < text.length;) {
-    const end = scanValue(text, at);
-    if (end < 0) throw faultAt(text, ~end);
-    values.push(JSON.parse(text.slice(at, end)) as unknown);
-    at = skipSpace(text, end);
-  }
-  return values;
+  const starts: number[] = [];
+  for (const { at, around } of jsonSteps(text)) if (around.length === 0) starts.push(at);
+  return starts.map((at, i) => JSON.parse(text.slice(at, starts[i + 1])) as unknown);
 }
 
-function faultAt(text: string, offset: number): SyntaxFault {
+function faultAt(text: string, offset: number): FileFault {
   const before = text.slice(0, offset);
   const line = before.split("\n").length;
   const column = offset - before.lastIndexOf("\n");
   const found =
     offset < text.length ? `${JSON.stringify(text[offset])} is not expected here` : "the file ends too early";
-  return new SyntaxFault(found, line, column);
+  return new FileFault(found, line, column);
 }
 
 /**
- * Throws `SyntaxFault` if an object has a key twice, because JSON.parse silently takes the last one. To save time, it compares
+ * Throws `FileFault` if an object has a key twice, because JSON.parse silently takes the last one. To save time, it compares
  * the number of keys in the value with the number of colons in the text. It tokenizes the text only if they differ.
  */
 function checkKeys(value: unknown, text: Buffer, from: number, end: number): void {
@@ -224,7 +218,7 @@ function checkKeys(value: unknown, text: Buffer, from: number, end: number): voi
   const part = text.toString("utf8", from, end);
   const { key, at } = repeatedKey(part) ?? { key: '""', at: 0 };
   const line = lineAt(text, from) + part.slice(0, at).split("\n").length - 1;
-  throw new SyntaxFault(`an object has the key ${key} twice`, line, at - part.lastIndexOf("\n", at));
+  throw new FileFault(`an object has the key ${key} twice`, line, at - part.lastIndexOf("\n", at));
 }
 
 /** Colons outside strings. */
@@ -260,19 +254,13 @@ function keysIn(value: unknown): number {
 
 /** The first repeated key in a valid text. */
 function repeatedKey(text: string): { readonly key: string; readonly at: number } | undefined {
-  /** Keys of each object around the token; undefined for a list. */
-  const around: (Set<string> | undefined)[] = [];
-  let keyNext = false;
-  for (const { token, at } of jsonTokens(text)) {
-    const keys = around.at(-1);
-    if (token === "}" || token === "]") around.pop();
-    else if (token === "{" || token === "[") around.push(token === "{" ? new Set() : undefined);
-    else if (keyNext && keys !== undefined) {
-      const key = JSON.parse(token) as string;
-      if (keys.has(key)) return { key: token, at };
-      keys.add(key);
-    }
-    keyNext = token === "{" || token === ",";
+  const known = new WeakMap<JsonPlace, Set<string | number>>();
+  for (const { token, at, key, around } of jsonSteps(text)) {
+    const inside = around.at(-1);
+    if (!key || inside === undefined) continue;
+    const keys = known.get(inside) ?? new Set();
+    if (keys.has(inside.next)) return { key: token, at };
+    known.set(inside, keys.add(inside.next));
   }
   return undefined;
 }
@@ -285,50 +273,55 @@ function skipSpace(text: string, at: number): number {
 const JSON_TOKEN =
   /[[\]{}:,]|"(?:[^"\\\p{Cc}]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|[\x7f-\x9f])*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|(?:true|false|null)(?!\w)/uy;
 
-/** The tokens of a valid text, with their offsets. */
-export function* jsonTokens(text: string): Generator<{ readonly token: string; readonly at: number }, void> {
-  for (let at = skipSpace(text, 0); at < text.length; at = skipSpace(text, JSON_TOKEN.lastIndex)) {
-    JSON_TOKEN.lastIndex = at;
-    const token = JSON_TOKEN.exec(text)?.[0];
-    if (token === undefined) return;
-    const end = JSON_TOKEN.lastIndex;
-    yield { token, at };
-    JSON_TOKEN.lastIndex = end;
-  }
+/** An object or list around a step, and the key or position of its next value. */
+interface JsonPlace {
+  readonly list: boolean;
+  next: string | number;
+}
+
+/** A key, or the first token of a value. */
+interface JsonStep {
+  readonly token: string;
+  readonly at: number;
+  readonly key: boolean;
+  /** The outermost first. Valid until the next step. */
+  readonly around: readonly JsonPlace[];
 }
 
 /**
- * End of the JSON value at `start`, or the bitwise complement of the offset of the first error. Uses its own stack, so that a
+ * Walks through one JSON value, or several in sequence. Throws `FileFault` at the first error. Uses its own stack, so that a
  * file of a million brackets cannot overflow ours.
  */
-function scanValue(text: string, start: number): number {
-  const open: ("{" | "[")[] = [];
-  type State = "value" | "value or end" | "key" | "key or end" | "colon" | "comma or end";
-  let state: State = "value";
-  for (let at = start; ; at = skipSpace(text, JSON_TOKEN.lastIndex)) {
+export function* jsonSteps(text: string): Generator<JsonStep, void> {
+  const around: JsonPlace[] = [];
+  let expected: "value" | "value or end" | "key" | "key or end" | "colon" | "comma or end" = "value";
+  for (let at = skipSpace(text, 0), end; at < text.length || around.length > 0; at = skipSpace(text, end)) {
     JSON_TOKEN.lastIndex = at;
-    const token = JSON_TOKEN.exec(text)?.[0];
-    if (token === undefined) return ~at;
-    const inside = open.at(-1);
-    const closes = (token === "}" && inside === "{") || (token === "]" && inside === "[");
-    if (closes && (state === "comma or end" || state === "value or end" || state === "key or end")) {
-      open.pop();
-      state = "comma or end";
-    } else if (state === "comma or end" && token === ",") {
-      state = inside === "{" ? "key" : "value";
-    } else if (state === "colon" && token === ":") {
-      state = "value";
-    } else if ((state === "key" || state === "key or end") && token.startsWith('"')) {
-      state = "colon";
-    } else if ((state === "value" || state === "value or end") && (token === "{" || token === "[")) {
-      open.push(token);
-      state = token === "{" ? "key or end" : "value or end";
-    } else if ((state === "value" || state === "value or end") && !"]}:,".includes(token)) {
-      state = "comma or end";
+    const token = JSON_TOKEN.exec(text)?.[0] ?? "";
+    end = at + token.length;
+    const inside = around.at(-1);
+    const closes = inside !== undefined && token === (inside.list ? "]" : "}");
+    if (closes && expected.endsWith("end")) {
+      around.pop();
+      expected = "comma or end";
+    } else if (expected === "comma or end" && token === "," && inside !== undefined) {
+      if (inside.list) inside.next = Number(inside.next) + 1;
+      expected = inside.list ? "value" : "key";
+    } else if (expected === "colon" && token === ":") {
+      expected = "value";
+    } else if (expected.startsWith("key") && token.startsWith('"') && inside !== undefined) {
+      inside.next = JSON.parse(token) as string;
+      yield { token, at, key: true, around };
+      expected = "colon";
+    } else if (expected.startsWith("value") && token !== "" && !"]}:,".includes(token)) {
+      yield { token, at, key: false, around };
+      const list = token === "[";
+      if (list || token === "{") around.push({ list, next: list ? 0 : "" });
+      expected = list ? "value or end" : token === "{" ? "key or end" : "comma or end";
     } else {
-      return ~at;
+      throw faultAt(text, at);
     }
-    if (open.length === 0) return at + token.length;
+    if (around.length === 0) expected = "value";
   }
 }
 
@@ -388,7 +381,7 @@ async function readYaml(text: string, timeSlice: TimeSlice): Promise<unknown[]> 
 function toValue(document: Document.Parsed, lines: LineCounter): unknown {
   const fault = (reason: string, offset: number) => {
     const { line, col } = lines.linePos(offset);
-    return new SyntaxFault(reason, Math.max(1, line), Math.max(1, col));
+    return new FileFault(reason, Math.max(1, line), Math.max(1, col));
   };
   const [error] = document.errors;
   if (error !== undefined) throw fault(error.message, error.pos[0]);

@@ -3,7 +3,7 @@ import { type BigIntStats, constants } from "node:fs";
 import { open, readdir, realpath, stat } from "node:fs/promises";
 import { basename, dirname, extname, join } from "node:path";
 import { isNoEntry, reasonOf } from "../../base/unknown.js";
-import { mebibytes } from "./documents.js";
+import { FileFault, mebibytes } from "./documents.js";
 
 /**
  * Maximum size of a file. JSON is in memory once, as bytes: 50,000 services with ten endpoints each take 150 MB. YAML also
@@ -16,18 +16,6 @@ export interface FileContent {
   readonly signature: string;
   /** UTF-8. */
   readonly bytes: Buffer;
-}
-
-/** The file exists but cannot be read. */
-export class UnreadableFile extends Error {
-  readonly code = "EUNREADABLE";
-  /** How to fix it, if known. */
-  readonly remedy: string | undefined;
-
-  constructor(reason: string, options: ErrorOptions & { readonly remedy?: string } = {}) {
-    super(reason, options);
-    this.remedy = options.remedy;
-  }
 }
 
 export function formatOf(file: string): "json" | "yaml" | undefined {
@@ -72,23 +60,23 @@ export async function fileVersion(path: string): Promise<string | undefined> {
   }
 }
 
-/** Returns undefined if the file does not exist. Throws `UnreadableFile`. */
+/** Returns undefined if the file does not exist. Throws `FileFault`. */
 export async function readManifest(path: string): Promise<FileContent | undefined> {
   try {
     // O_NONBLOCK, because opening a pipe would otherwise wait for its writer.
     const handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stats = await handle.stat({ bigint: true });
-      if (!stats.isFile()) throw new UnreadableFile("is not a regular file");
+      if (!stats.isFile()) throw new FileFault("is not a regular file");
       checkSize(path, Number(stats.size));
       return { signature: signatureOf(stats), bytes: await handle.readFile() };
     } finally {
       await handle.close();
     }
   } catch (error) {
-    if (error instanceof UnreadableFile) throw error;
+    if (error instanceof FileFault) throw error;
     if (isNoEntry(error)) return undefined;
-    throw new UnreadableFile(`cannot be read: ${reasonOf(error)}`, { cause: error });
+    throw new FileFault(`cannot be read: ${reasonOf(error)}`);
   }
 }
 
@@ -97,7 +85,7 @@ function checkSize(path: string, size: number): void {
   if (size <= MAX_BYTES[format]) return;
   const remedy = `split it into several files${format === "yaml" ? ", or write it as JSON" : ""}`;
   const limit = `${mebibytes(MAX_BYTES[format])} of ${format.toUpperCase()}`;
-  throw new UnreadableFile(`has ${mebibytes(size)}, more than the limit of ${limit}`, { remedy });
+  throw new FileFault(`has ${mebibytes(size)}, more than the limit of ${limit}`, undefined, undefined, remedy);
 }
 
 function signatureOf({ ino, dev, size, mtimeNs, ctimeNs }: BigIntStats): string {

@@ -2,21 +2,14 @@ import { counted } from "../../base/counted.js";
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
+import { BoundedFrequencyRunner, type WriteOutcome } from "../../base/bounded-frequency-runner.js";
 import { DirectoryWatch, type OpenInotify } from "../../base/directory-watch.js";
 import { runInSlices, TimeSlice } from "../../base/time-slice.js";
 import { isNoEntry, reasonOf } from "../../base/unknown.js";
 import type { ObjectDecoder } from "../decode/object-decoder.js";
 import type { ObjectSink, ObjectSource } from "../object-sink.js";
-import { readDocuments, SyntaxFault } from "./documents.js";
-import {
-  type FileContent,
-  fileVersion,
-  formatOf,
-  isManifest,
-  listDirectory,
-  readManifest,
-  UnreadableFile,
-} from "./files.js";
+import { FileFault, readDocuments } from "./documents.js";
+import { type FileContent, fileVersion, formatOf, isManifest, listDirectory, readManifest } from "./files.js";
 import { type FileClash, type FileObjects, keyOf, ObjectIndex } from "./object-index.js";
 import { itemsOf, type Place } from "./items.js";
 import { unknownFields, type UnknownFields } from "./unknown-fields.js";
@@ -117,12 +110,14 @@ export class ManifestSource implements ObjectSource {
   #recovered = false;
   /** Skipped kinds, such as "ConfigMap (v1)", and the place of the first object of each. */
   readonly skippedKinds = new Map<string, { readonly file: string; readonly place: Place }>();
-  readonly #timers = new Set<NodeJS.Timeout>();
   #watch: DirectoryWatch | undefined;
   #sink: ObjectSink | undefined;
-  #pending: Set<string> | "all" | undefined;
-  #scheduled = false;
-  #working: Promise<void> | undefined;
+  /** Files that may have changed. */
+  #pending = new Set<string>();
+  /** Any file may have changed. */
+  #allPending = false;
+  #loading: Promise<void> | undefined;
+  readonly #runner = new BoundedFrequencyRunner(() => this.#refreshPending(), { gapMs: 0, maxRetryMs: Infinity });
   #stopped = false;
 
   constructor(options: ManifestSourceOptions) {
@@ -131,20 +126,19 @@ export class ManifestSource implements ObjectSource {
 
   /** Rejects with `ManifestDirectoryError` if the directory does not exist or cannot be listed. */
   async start(sink: ObjectSink): Promise<void> {
-    this.#working = this.#loadAll(sink);
+    this.#loading = this.#loadAll(sink);
     try {
-      await this.#working;
+      await this.#loading;
     } catch (error) {
       this.#watch?.close();
       const reason = isNoEntry(error) ? "the directory does not exist" : reasonOf(error);
       throw new ManifestDirectoryError(`manifests ${this.#options.directory}: ${reason}`, { cause: error });
-    } finally {
-      this.#working = undefined;
     }
     if (this.#stopped) return;
     sink.synced();
     sink.flush();
     this.#sink = sink;
+    // Files may have changed while they were read.
     this.#schedule();
   }
 
@@ -170,8 +164,8 @@ export class ManifestSource implements ObjectSource {
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#watch?.close();
-    for (const timer of this.#timers) clearTimeout(timer);
-    await this.#working?.catch(() => undefined);
+    await this.#loading?.catch(() => undefined);
+    await this.#runner.stop();
   }
 
   /** Reads the first list file by file, in order of their names, so that only a few are in memory at a time. */
@@ -210,35 +204,30 @@ export class ManifestSource implements ObjectSource {
 
   /** @param file undefined for any file. */
   #changed(file: string | undefined): void {
-    if (file === undefined) this.#pending = "all";
-    else if (this.#pending === undefined) this.#pending = new Set([file]);
-    else if (this.#pending !== "all") this.#pending.add(file);
+    if (file === undefined) this.#allPending = true;
+    else this.#pending.add(file);
     this.#schedule();
   }
 
   #schedule(): void {
-    const sink = this.#sink;
-    // Changes that arrive during work wait. The end of the work schedules them.
-    if (this.#pending === undefined || this.#scheduled || this.#working !== undefined || sink === undefined) return;
-    this.#scheduled = true;
-    this.#after(this.#options.debounceMs ?? DEFAULT_DEBOUNCE_MS, () => {
-      this.#scheduled = false;
-      const pending = this.#pending ?? [];
-      this.#pending = undefined;
-      this.#working = this.#refresh(pending, sink)
-        .catch((error: unknown) => {
-          const { directory } = this.#options;
-          this.#report(directory, [{ file: directory, served: "last", reason: `cannot be read: ${reasonOf(error)}` }]);
-        })
-        .finally(() => {
-          this.#working = undefined;
-          this.#schedule();
-        });
-    });
+    if (this.#sink !== undefined) this.#runner.requestIn(this.#options.debounceMs ?? DEFAULT_DEBOUNCE_MS);
   }
 
-  async #refresh(pending: Iterable<string> | "all", sink: ObjectSink): Promise<void> {
-    const files = pending === "all" ? await this.#suspects() : [...pending];
+  async #refreshPending(): Promise<WriteOutcome> {
+    const { directory } = this.#options;
+    try {
+      const [all, pending] = [this.#allPending, this.#pending];
+      this.#allPending = false;
+      this.#pending = new Set();
+      const files = new Set([...(all ? await this.#suspects() : []), ...pending]);
+      if (this.#sink !== undefined) await this.#refresh([...files], this.#sink);
+    } catch (error) {
+      this.#report(directory, [{ file: directory, served: "last", reason: `cannot be read: ${reasonOf(error)}` }]);
+    }
+    return { ok: true };
+  }
+
+  async #refresh(files: string[], sink: ObjectSink): Promise<void> {
     const versions = new Map<string, FileObjects | undefined>();
     for (const file of files.sort()) {
       const version = await this.#parse(file, await this.#read(file));
@@ -282,7 +271,8 @@ export class ManifestSource implements ObjectSource {
       return true;
     }
     this.#unsettled.set(file, { signature: version.signature, since });
-    this.#after(Math.ceil(wait), () => this.#changed(file));
+    this.#pending.add(file);
+    this.#runner.requestIn(Math.ceil(wait));
     return false;
   }
 
@@ -317,28 +307,21 @@ export class ManifestSource implements ObjectSource {
     return changed;
   }
 
-  async #read(file: string): Promise<FileContent | UnreadableFile | undefined> {
+  async #read(file: string): Promise<FileContent | FileFault | undefined> {
     try {
       return await readManifest(join(this.#options.directory, file));
     } catch (error) {
-      return error instanceof UnreadableFile ? error : new UnreadableFile(reasonOf(error), { cause: error });
+      return error instanceof FileFault ? error : new FileFault(reasonOf(error));
     }
   }
 
-  async #parse(file: string, content: FileContent | UnreadableFile | undefined): Promise<FileVersion> {
+  async #parse(file: string, content: FileContent | FileFault | undefined): Promise<FileVersion> {
     if (content === undefined) return { kind: "absent", signature: ABSENT };
-    const fault = (
-      signature: string,
-      reason: string,
-      where: Pick<ManifestProblem, "line" | "column">,
-      remedy: string | undefined,
-    ): FileVersion => {
-      return { kind: "fault", signature, problem: { file, reason, ...where, remedy } };
-    };
-    if (content instanceof UnreadableFile) return fault(content.message, content.message, {}, content.remedy);
+    if (content instanceof FileFault) return faulty(file, content.message, content);
     const { signature, bytes } = content;
     if (bytes.length === 0) {
-      return fault(signature, "is empty, which may mean that it was truncated", {}, "write it again, or remove it");
+      const reason = "is empty, which may mean that it was truncated";
+      return faulty(file, signature, new FileFault(reason, undefined, undefined, "write it again, or remove it"));
     }
     try {
       const values = await readDocuments(bytes, formatOf(file) ?? "yaml", this.#slice);
@@ -346,8 +329,8 @@ export class ManifestSource implements ObjectSource {
       if (bytes.length > POOLED && bytes.buffer instanceof ArrayBuffer) bytes.buffer.transfer(0);
       return { kind: "objects", signature, ...(await this.#decode(file, values)) };
     } catch (error) {
-      if (!(error instanceof SyntaxFault)) throw error;
-      return fault(signature, error.message, { line: error.line, column: error.column }, error.remedy);
+      if (error instanceof FileFault) return faulty(file, signature, error);
+      throw error;
     }
   }
 
@@ -387,14 +370,11 @@ export class ManifestSource implements ObjectSource {
     else this.#problems.set(file, problems);
     for (const problem of problems) this.#options.onProblem(problem);
   }
+}
 
-  #after(ms: number, work: () => void): void {
-    const timer = setTimeout(() => {
-      this.#timers.delete(timer);
-      if (!this.#stopped) work();
-    }, ms);
-    this.#timers.add(timer);
-  }
+function faulty(file: string, signature: string, fault: FileFault): FileVersion {
+  const { message: reason, line, column, remedy } = fault;
+  return { kind: "fault", signature, problem: { file, reason, line, column, remedy } };
 }
 
 function unknownProblems(

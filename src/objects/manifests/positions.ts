@@ -5,7 +5,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { formatOf } from "./files.js";
-import { jsonTokens, readValues, type Syntax, utf8Of } from "./documents.js";
+import { jsonSteps, readValues, type Syntax, utf8Of } from "./documents.js";
 import { keyOf } from "./object-index.js";
 import { itemsOf, type Place } from "./items.js";
 
@@ -84,39 +84,17 @@ async function yamlOffset(text: string, [document, ...path]: Place): Promise<num
   return offset;
 }
 
-/** Walks through the tokens along the path to the place. */
+/** Offset of the value at a place, or of the nearest value around it. */
 function jsonOffset(text: string, [document, ...path]: Place): number | undefined {
   let found: number | undefined;
-  /** The next field or position of each object and list around the token. */
-  const around: { next: string | number; readonly list: boolean }[] = [];
-  let documents = 0;
-  let key = false;
-  for (const { token, at } of jsonTokens(text)) {
-    const inner = around.at(-1);
-    if (token === "}" || token === "]") {
-      around.pop();
-    } else if (token === ",") {
-      if (inner?.list === true) inner.next = Number(inner.next) + 1;
-      key = inner?.list === false;
-      continue;
-    } else if (token === ":") {
-      key = false;
-      continue;
-    } else if (key && inner !== undefined) {
-      inner.next = JSON.parse(token) as string;
-      continue;
-    } else {
-      const onTheWay = documents === document && around.every(({ next }, i) => next === path[i]);
-      if (onTheWay && around.length <= path.length) found = at;
-      if (onTheWay && around.length === path.length) return at;
-      key = token === "{";
-      if (token === "{" || token === "[") {
-        around.push({ next: token === "[" ? 0 : "", list: token === "[" });
-        continue;
-      }
-    }
-    key = false;
-    if (around.length === 0 && ++documents > Number(document)) return found;
+  let documents = -1;
+  for (const { at, key, around } of jsonSteps(text)) {
+    if (key) continue;
+    if (around.length === 0) documents++;
+    if (documents > Number(document)) break;
+    const onTheWay = documents === document && around.every(({ next }, i) => next === path[i]);
+    if (onTheWay) found = at;
+    if (onTheWay && around.length === path.length) break;
   }
   return found;
 }

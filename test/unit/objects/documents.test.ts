@@ -1,16 +1,16 @@
 import { describe, expect, test } from "vitest";
-import { readDocuments as readBytes, SyntaxFault } from "../../../src/objects/manifests/documents.js";
+import { readDocuments as readBytes, FileFault } from "../../../src/objects/manifests/documents.js";
 import { type Item, itemsOf } from "../../../src/objects/manifests/items.js";
 import { countTurns } from "../../support/counted-turns.ts";
 
 const readDocuments = (text: string, format: "json" | "yaml"): Promise<unknown[]> =>
   readBytes(Buffer.from(text), format);
 
-async function fault(text: string, format: "json" | "yaml"): Promise<{ line: number; column: number }> {
+async function fault(text: string, format: "json" | "yaml"): Promise<{ line?: number; column?: number }> {
   try {
     await readDocuments(text, format);
   } catch (error) {
-    if (!(error instanceof SyntaxFault)) throw error;
+    if (!(error instanceof FileFault)) throw error;
     expect(error.message).not.toBe("");
     return { line: error.line, column: error.column };
   }
@@ -181,7 +181,7 @@ describe("readDocuments: files read as by kubectl", () => {
     ["Latin-1", Buffer.from("a: 1\nb: \xe9\n", "latin1"), "UTF-8", 2],
   ])("%s: the message says so, and what to do", async (_, bytes, encoding, line) => {
     await expect(readBytes(bytes, "yaml")).rejects.toMatchObject({
-      ...{ code: "ESYNTAX", line, remedy: "save it as UTF-8" },
+      ...{ code: "EFILE", line, remedy: "save it as UTF-8" },
       message: expect.stringContaining(encoding) as string,
     });
   });
@@ -211,7 +211,7 @@ describe("readDocuments: documents that are too large to be parsed at once", () 
     "%s: it is reported with its first line, and with what to do",
     async (_what, text, format, line, remedy) => {
       expect(await refusal(text, format)).toMatchObject({
-        code: "ESYNTAX",
+        code: "EFILE",
         line,
         message: expect.stringContaining("MiB"),
         remedy: expect.stringContaining(remedy),
