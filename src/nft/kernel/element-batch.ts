@@ -1,3 +1,4 @@
+import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { ElementFlag } from "./constants.js";
 import type { ElementBatch, Verdict } from "./kernel.js";
 
@@ -62,7 +63,8 @@ export function elementAt(batch: ElementBatch, index: number): Element {
   const layout = batchLayout(batch);
   const { bytes, keyLen, dataLen, verdicts } = batch;
   const at = index * layout.stride;
-  const u32 = (from: number): number => new Uint32Array(bytes.slice(from, from + 4).buffer)[0] ?? 0;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const u32 = (from: number): number => view.getUint32(from, LITTLE_ENDIAN);
   const flags = layout.flags < 0 ? 0 : u32(at + layout.flags);
   const data = layout.data < 0 ? undefined : bytes.slice(at + layout.data, at + layout.data + dataLen);
   const verdict = data === undefined ? undefined : verdicts?.[u32(at + layout.data)];

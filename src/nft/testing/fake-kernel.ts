@@ -4,7 +4,7 @@ import { batchLayout } from "../kernel/element-batch.js";
 import { KernelError, type Fault } from "../kernel/errors.js";
 import { dumpText } from "./dump-text.js";
 import { runBatch } from "./batch.js";
-import { carryCounts } from "./state/carry.js";
+import { carryCounts } from "./ops/carry.js";
 import { dumpedObject, resetObject } from "./ops/objects.js";
 import {
   byAge,

@@ -1,9 +1,9 @@
-import { batchLayout, type BatchLayout } from "../../kernel/element-batch.js";
-import { ElementFlag, SetFlag } from "../../kernel/constants.js";
+import { SetFlag } from "../../kernel/constants.js";
 import { elementId, isExpired, Refusal, type ElementState, type SetState, type TableState } from "../state/state.js";
 import type { Transaction } from "../state/transaction.js";
-import type { ElementBatch, ElementExtra, Op, Verdict } from "../../kernel/kernel.js";
+import type { Op } from "../../kernel/kernel.js";
 import { findSet, findTable } from "./find.js";
+import { forEachGiven, type GivenElement } from "./given-elements.js";
 import { isNull } from "../state/intervals.js";
 import { verdictTarget } from "./links.js";
 import { findObject } from "./objects.js";
@@ -11,228 +11,72 @@ import { findObject } from "./objects.js";
 type ElementsOp = Extract<Op, { kind: "elements" }>;
 type ListOp = Exclude<ElementsOp, { op: "flush" }>;
 
-/** The fields that identify an element. */
-type Identity = Pick<ElementState, "key" | "keyEnd" | "end" | "catchall">;
-
-/** Reads records of a batch one by one, with the kernel's checks of each element's attributes. */
-class Records {
-  private readonly at: BatchLayout;
-  private readonly bytes: Buffer;
-  private readonly extras: ReadonlyMap<number, ElementExtra>;
-  constructor(
-    private readonly batch: ElementBatch,
-    private readonly set: SetState,
-  ) {
-    this.at = batchLayout(batch);
-    this.extras = new Map(batch.extras?.map((extra) => [extra.record, extra]));
-    this.bytes = Buffer.from(batch.bytes.buffer, batch.bytes.byteOffset, batch.bytes.byteLength);
-  }
-
-  text(record: number, column: number, length: number): string {
-    const start = record * this.at.stride + column;
-    return this.bytes.toString("latin1", start, start + length);
-  }
-
-  number(record: number, column: number): bigint | undefined {
-    if (column < 0) return undefined;
-    const value = this.bytes.readBigUInt64LE(record * this.at.stride + column);
-    return value === 0n ? undefined : value;
-  }
-
-  timeout(record: number): bigint | undefined {
-    return this.number(record, this.at.timeout);
-  }
-  expiration(record: number): bigint | undefined {
-    return this.number(record, this.at.expiration);
-  }
-
-  /** Initial value of its counter; undefined for 0. */
-  count(record: number): ElementState["count"] {
-    if (this.at.counter < 0) return undefined;
-    const start = record * this.at.stride + this.at.counter;
-    return { packets: this.bytes.readBigUInt64LE(start), bytes: this.bytes.readBigUInt64LE(start + 8) };
-  }
-
-  userdata(record: number): Uint8Array | undefined {
-    return this.extras.get(record)?.userdata?.slice();
-  }
-
-  object(record: number): string | undefined {
-    return this.extras.get(record)?.object;
-  }
-
-  verdict(record: number): Verdict | undefined {
-    const { verdicts } = this.batch;
-    return verdicts?.[this.bytes.readUInt32LE(record * this.at.stride + this.at.data)];
-  }
-
-  /** Key and flags (nft_set_elem_parse_flags, nft_setelem_parse_key). */
-  identity(record: number): Identity {
-    const flags = this.at.flags < 0 ? 0 : this.bytes.readUInt32LE(record * this.at.stride + this.at.flags);
-    const end = (flags & ElementFlag.intervalEnd) !== 0;
-    const catchall = (flags & ElementFlag.catchall) !== 0;
-    if (catchall) return { key: "", keyEnd: "", end, catchall };
-    const key = this.text(record, this.at.key, this.batch.keyLen);
-    const ranged = this.set.ranges && this.at.keyEnd >= 0;
-    return { key, keyEnd: ranged ? this.text(record, this.at.keyEnd, this.batch.keyLen) : key, end, catchall };
-  }
-
-  /** Data bytes; `verdict` identifies verdicts. */
-  data(record: number): string {
-    return this.at.data < 0 ? "" : this.text(record, this.at.data, this.batch.dataLen);
-  }
-}
-
-/**
- * The changes of one operation to a set, to revert them together: an undo function per element would be too expensive.
- */
-class Journal {
-  private readonly steps: { readonly element: ElementState; readonly inserted: boolean }[] = [];
-  constructor(private readonly set: SetState) {}
-
-  get removed(): ElementState[] {
-    return this.steps.flatMap(({ element, inserted }) => (inserted ? [] : [element]));
-  }
-
-  insert(element: ElementState): void {
-    this.set.insert(element);
-    this.steps.push({ element, inserted: true });
-  }
-  remove(element: ElementState): void {
-    this.set.remove(element);
-    this.steps.push({ element, inserted: false });
-  }
-
-  undo(): void {
-    for (let step = this.steps.pop(); step !== undefined; step = this.steps.pop()) {
-      if (step.inserted) this.set.remove(step.element);
-      else this.set.insert(step.element);
-    }
-  }
-}
-
-/** Runs `each` for every record. An error says which record it was. */
-function forEachRecord(count: number, each: (record: number) => void): void {
-  for (let record = 0; record < count; record++) {
-    try {
-      each(record);
-    } catch (error) {
-      throw error instanceof Refusal ? new Refusal(error.errno, record, error.text) : error;
-    }
-  }
-}
-
 /** nf_tables_newsetelem */
 export function addElements(tx: Transaction, op: ListOp): void {
   const table = findTable(tx, op);
   const set = findSet(tx, table, op.set, op.setId);
   if (set.anonymous || set.has(SetFlag.constant)) refuseBound(tx, set);
-  const adder = new Adder(tx, table, set, op);
   let added = 0;
-  try {
-    forEachRecord(op.elements.count, (record) => {
-      if (adder.add(record)) added++;
-    });
-  } finally {
-    tx.change(
-      () => undefined,
-      () => adder.journal.undo(),
-    );
-  }
+  forEachGiven(op.elements, (given) => {
+    if (addElement(tx, table, set, given, op.op === "create")) added++;
+  });
   tx.noteElements("new", table, set, added);
 }
 
-/** Adds the records of one operation. */
-class Adder {
-  readonly journal: Journal;
-  private readonly records: Records;
-  constructor(
-    private readonly tx: Transaction,
-    private readonly table: TableState,
-    private readonly set: SetState,
-    private readonly op: ListOp,
-  ) {
-    this.journal = new Journal(set);
-    this.records = new Records(op.elements, set);
-  }
-
-  /** nft_add_set_elem. Returns true if the element is new or renewed. */
-  add(record: number): boolean {
-    const { set, tx, journal } = this;
-    const element = this.read(record);
-    const found = set.elements.get(elementId(element));
-    // Unlike the hash, ranges keep an expired catch-all element until the set is changed (nft_setelem_catchall_insert).
-    const kept = element.catchall && set.has(SetFlag.interval);
-    if (found !== undefined && isExpired(found, tx.now) && !kept) journal.remove(found);
-    const there = this.meet(element);
-    if (there === "ignore") return false;
-    if (there !== undefined) return this.merge(there, element, record);
-    const over = !element.catchall && full(set, tx.now, journal);
+/** nft_add_set_elem. Returns true if the element is new or renewed. */
+function addElement(tx: Transaction, table: TableState, set: SetState, given: GivenElement, create: boolean): boolean {
+  const element = newElement(tx, table, set, given);
+  const found = set.elements.get(elementId(element));
+  // Unlike the hash, ranges keep an expired catch-all element until the set is changed (nft_setelem_catchall_insert).
+  const kept = element.catchall && set.has(SetFlag.interval);
+  if (found !== undefined && isExpired(found, tx.now) && !kept) tx.removeElement(set, found);
+  const there = meet(tx, set, element);
+  if (there === "ignore") return false;
+  if (there === undefined) {
+    const over = !element.catchall && isFull(tx, set);
     // An element beyond the size stays in the set until the batch is reverted: later operations of the batch find it
     // there.
-    journal.insert(element);
+    tx.insertElement(set, element);
     if (over) throw new Refusal("ENFILE");
     return true;
   }
+  // The same element may be added again, and then adopts a new timeout (Linux >= 6.12).
+  const isSame =
+    there.data === element.data &&
+    there.target === element.target &&
+    there.verdict?.verdict === element.verdict?.verdict;
+  if (!isSame || create) throw new Refusal("EEXIST");
+  if (!set.has(SetFlag.timeout) || element.end) return false;
+  if (element.timeout === there.timeout && given.expiration === 0n) return false;
+  tx.renewals.push({ element: there, timeout: element.timeout, expiresAt: element.expiresAt });
+  return true;
+}
 
-  /** The set's own `insert`: finds the same element, or rejects one that overlaps others. */
-  private meet(element: ElementState): ElementState | "ignore" | undefined {
-    const { set, tx } = this;
-    if (set.sorted !== undefined && !element.catchall) return tx.guard(set).insert(element, tx.now);
-    const found = set.elements.get(elementId(element));
-    if (found === undefined && set.ranges && !element.catchall) checkRanges(set, element, tx.now);
-    return found;
-  }
+/** The set's own `insert`: finds the same element, or rejects one that overlaps others. */
+function meet(tx: Transaction, set: SetState, element: ElementState): ElementState | "ignore" | undefined {
+  if (set.sorted !== undefined && !element.catchall) return tx.guard(set).insert(element, tx.now);
+  const found = set.elements.get(elementId(element));
+  if (found === undefined && set.ranges && !element.catchall) checkRanges(set, element, tx.now);
+  return found;
+}
 
-  private read(record: number): ElementState {
-    const { set, records } = this;
-    const identity = records.identity(record);
-    const own = identity.end ? undefined : records.timeout(record);
-    const expiration = identity.end ? undefined : records.expiration(record);
-    const data = identity.end ? "" : records.data(record);
-    const timeout = own ?? (identity.end ? undefined : set.timeout);
-    const left = expiration ?? timeout;
-    const verdict = identity.end ? undefined : records.verdict(record);
-    const object = identity.end ? undefined : records.object(record);
-    const target =
-      object !== undefined
-        ? findObject(this.table, set.info.objType ?? 0, object)
-        : verdict && verdictTarget(this.table, verdict);
-    return {
-      ...identity,
-      count: records.count(record),
-      data: verdict === undefined ? data : "",
-      verdict,
-      target,
-      userdata: records.userdata(record),
-      timeout,
-      expiresAt: left === undefined ? Infinity : this.tx.now + Number(left),
-    };
-  }
-
-  /** An existing element: the same one may be added again, and then adopts a new timeout (Linux >= 6.12). */
-  private merge(found: ElementState, element: ElementState, record: number): boolean {
-    if (
-      found.data !== element.data ||
-      found.target !== element.target ||
-      found.verdict?.verdict !== element.verdict?.verdict
-    ) {
-      throw new Refusal("EEXIST");
-    }
-    if (this.op.op === "create") throw new Refusal("EEXIST");
-    if (!this.set.has(SetFlag.timeout) || element.end) return false;
-    if (element.timeout === found.timeout && this.records.expiration(record) === undefined) return false;
-    this.tx.renewals.push({ element: found, timeout: element.timeout, expiresAt: element.expiresAt });
-    return true;
-  }
+function newElement(tx: Transaction, table: TableState, set: SetState, given: GivenElement): ElementState {
+  const { object, timeout: own, expiration, ...rest } = given;
+  const timeout = rest.end ? undefined : own || set.timeout;
+  const left = expiration || timeout;
+  const target =
+    object !== undefined
+      ? findObject(table, set.info.objType ?? 0, object)
+      : rest.verdict && verdictTarget(table, rest.verdict);
+  return { ...rest, target, timeout, expiresAt: left === undefined ? Infinity : tx.now + Number(left) };
 }
 
 /** Checks the size after the batch; expired elements are removed first. */
-function full(set: SetState, now: number, journal: Journal): boolean {
+function isFull(tx: Transaction, set: SetState): boolean {
   const limit = capacity(set);
   if (set.elements.size < limit) return false;
   if (set.has(SetFlag.timeout)) {
-    for (const element of [...set.elements.values()]) if (isExpired(element, now)) journal.remove(element);
+    for (const element of [...set.elements.values()]) if (isExpired(element, tx.now)) tx.removeElement(set, element);
   }
   return (
     set.elements.size - (set.elements.has(elementId({ key: "", keyEnd: "", end: false, catchall: true })) ? 1 : 0) >=
@@ -283,7 +127,7 @@ function checkRanges(set: SetState, element: ElementState, now: number): void {
  * The element that a deletion refers to: among ranges of a concatenation, the one that contains the key, whatever its
  * end.
  */
-function findElement(tx: Transaction, set: SetState, wanted: Identity): ElementState | undefined {
+function findElement(tx: Transaction, set: SetState, wanted: GivenElement): ElementState | undefined {
   if (set.ranges && !wanted.catchall) return holder(set, wanted.key, tx.now);
   if (set.sorted !== undefined && !wanted.catchall) return tx.guard(set).remove(wanted, tx.now);
   const found = set.elements.get(elementId(wanted));
@@ -294,25 +138,16 @@ function findElement(tx: Transaction, set: SetState, wanted: Identity): ElementS
 export function deleteElements(tx: Transaction, op: ListOp): void {
   const table = findTable(tx, op);
   const set = named(tx, table, op.set);
-  const records = new Records(op.elements, set);
-  const journal = new Journal(set);
   let removed = 0;
-  try {
-    forEachRecord(op.elements.count, (record) => {
-      const found = findElement(tx, set, records.identity(record));
-      if (found === undefined) {
-        if (op.op === "destroy") return;
-        throw new Refusal("ENOENT");
-      }
-      journal.remove(found);
-      removed++;
-    });
-  } finally {
-    tx.change(
-      () => tx.noteDeleted(set, journal.removed),
-      () => journal.undo(),
-    );
-  }
+  forEachGiven(op.elements, (given) => {
+    const found = findElement(tx, set, given);
+    if (found === undefined) {
+      if (op.op === "destroy") return;
+      throw new Refusal("ENOENT");
+    }
+    tx.deleteElement(set, found);
+    removed++;
+  });
   tx.noteElements("delete", table, set, removed);
 }
 
@@ -320,15 +155,8 @@ export function deleteElements(tx: Transaction, op: ListOp): void {
 export function flushElements(tx: Transaction, op: Extract<ElementsOp, { op: "flush" }>): void {
   const table = findTable(tx, op);
   const set = named(tx, table, op.set);
-  const journal = new Journal(set);
   const all = [...set.elements.values()];
-  tx.change(
-    () => {
-      for (const element of all) journal.remove(element);
-      tx.noteDeleted(set, all);
-    },
-    () => journal.undo(),
-  );
+  for (const element of all) tx.deleteElement(set, element);
   tx.noteElements("delete", table, set, all.length);
 }
 

@@ -5,6 +5,7 @@ import type { Expr, Op } from "../../kernel/kernel.js";
 import { normalizeExpr } from "../../kernel/normalize.js";
 import { findChain, findTable, unlessAbsent } from "./find.js";
 import { linkOf } from "./links.js";
+import { removeSet } from "./sets.js";
 
 type RuleOp = Extract<Op, { kind: "rule" }>;
 type NewRuleOp = Extract<RuleOp, { op: "add" | "insert" | "replace" }>;
@@ -99,19 +100,7 @@ export function removeRule(tx: Transaction, table: TableState, rule: RuleState):
     }
     if (!(link instanceof SetState)) continue;
     tx.unbound.add(link);
-    if (!link.anonymous || link.references > 0) continue;
-    const elements = [...link.elements.values()];
-    tx.change(
-      () => {
-        for (const element of elements) link.remove(element);
-        table.sets.delete(link.name);
-      },
-      () => {
-        table.sets.set(link.name, link);
-        for (const element of elements) link.insert(element);
-      },
-    );
-    tx.note("delete", "set", table, link.name, link.handle);
+    if (link.anonymous && link.references === 0) removeSet(tx, table, link);
   }
 }
 

@@ -89,20 +89,19 @@ export function deleteSet(tx: Transaction, op: Extract<SetOp, { op: "delete" | "
 /** nft_delset; elements are deleted without events, and release their chains as `DeletedMaps` says. */
 export function removeSet(tx: Transaction, table: TableState, set: SetState): void {
   const { deletedMaps } = tx.namespace;
-  const held = [...set.targets];
-  const release = (): void => {
-    for (const [chain, count] of held) chain.references -= count;
+  const hold = (count: 1 | -1): void => {
+    for (const { target } of set.elements.values()) if (target !== undefined) target.references += count;
   };
-  const twice = deletedMaps === "come back twice" ? tx.deletedFrom(set) : [];
+  const twice = deletedMaps === "come back twice" ? tx.deleted.filter((deleted) => deleted.set === set) : [];
   tx.change(
     () => {
       table.sets.delete(set.name);
-      if (deletedMaps === "hold on") tx.later(release);
-      else release();
+      if (deletedMaps === "hold on") tx.later(() => hold(-1));
+      else hold(-1);
     },
     () => {
-      if (deletedMaps !== "hold on") for (const [chain, count] of held) chain.references += count;
-      for (const { target } of twice) if (target !== undefined) target.references++;
+      if (deletedMaps !== "hold on") hold(1);
+      for (const { element } of twice) if (element.target !== undefined) element.target.references++;
       table.sets.set(set.name, set);
     },
   );

@@ -99,8 +99,6 @@ export class SetState {
   readonly elements = new Map<string, ElementState>();
   /** Ascending, an end before the start of the same key. Only for sets of single-field intervals (the kernel's rbtree). */
   readonly sorted: ElementState[] | undefined;
-  /** Number of elements that name each chain or object. */
-  readonly targets = new Map<ChainState | ObjectState, number>();
   /** References by rules. */
   references = 0;
   /** A rule has referred to it, perhaps only within this batch (nft_trans_set_bound). */
@@ -140,21 +138,13 @@ export class SetState {
   insert(element: ElementState): void {
     this.elements.set(elementId(element), element);
     if (this.sorted !== undefined && !element.catchall) this.sorted.splice(this.position(element), 0, element);
-    if (element.target !== undefined) {
-      element.target.references++;
-      this.targets.set(element.target, (this.targets.get(element.target) ?? 0) + 1);
-    }
+    if (element.target !== undefined) element.target.references++;
   }
 
   remove(element: ElementState): void {
     this.elements.delete(elementId(element));
     if (this.sorted !== undefined && !element.catchall) this.sorted.splice(this.position(element), 1);
-    if (element.target !== undefined) {
-      element.target.references--;
-      const left = (this.targets.get(element.target) ?? 0) - 1;
-      if (left > 0) this.targets.set(element.target, left);
-      else this.targets.delete(element.target);
-    }
+    if (element.target !== undefined) element.target.references--;
   }
 
   /** Index in `sorted` of the first element that is not before this one. */

@@ -16,8 +16,8 @@ export class Transaction {
   readonly unbound = new Set<SetState>();
   /** Tables whose dormancy was changed (__NFT_TABLE_F_UPDATE): they get no new base chains. */
   readonly toggled = new Set<TableState>();
-  /** Elements that were deleted one by one or flushed, by set. */
-  private readonly deleted = new Map<SetState, ElementState[]>();
+  /** Elements that were deleted one by one or flushed. */
+  readonly deleted: { readonly set: SetState; readonly element: ElementState }[] = [];
   /** Steps to run after the commit. */
   private readonly afterwards: (() => void)[] = [];
   private readonly guards = new Map<SetState, IntervalGuard>();
@@ -39,13 +39,24 @@ export class Transaction {
     this.afterwards.push(step);
   }
 
-  noteDeleted(set: SetState, elements: readonly ElementState[]): void {
-    this.deleted.set(set, [...this.deletedFrom(set), ...elements]);
+  insertElement(set: SetState, element: ElementState): void {
+    this.change(
+      () => set.insert(element),
+      () => set.remove(element),
+    );
   }
 
-  /** Elements of the set that this batch has deleted so far, except those deleted with the set itself. */
-  deletedFrom(set: SetState): readonly ElementState[] {
-    return this.deleted.get(set) ?? [];
+  removeElement(set: SetState, element: ElementState): void {
+    this.change(
+      () => set.remove(element),
+      () => set.insert(element),
+    );
+  }
+
+  /** Removes an element by request. */
+  deleteElement(set: SetState, element: ElementState): void {
+    this.removeElement(set, element);
+    this.deleted.push({ set, element });
   }
 
   commit(): void {
