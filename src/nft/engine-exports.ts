@@ -2,7 +2,7 @@
  * `@nft-proxier/nft/engine`: the declarative Table as the proxier itself uses it. The only public module of this directory, and the only one that other rooms
  * import (test/unit/source-layout.test.ts).
  */
-export { DeclaredTable, type TableDeclarations } from "./sync/declared-table.js";
+export { Table, type TableDeclarations } from "./table.js";
 export { probeRuleFeatures, type RuleFeatures } from "./sync/quirks.js";
 export { hooksOf, prioritiesOf } from "./language/hooks-and-priorities.js";
 export type { ListedElements } from "./elements/tracked-elements.js";
@@ -20,12 +20,5 @@ export * as vocabulary from "./language/vocabulary.js";
 export { TABLE_DELETED } from "./sync/describe-changes.js";
 export type { TablePlan } from "./sync/plan-text.js";
 export { describeRefusal, joinResults, TableError, type TableErrorCode } from "./sync/results.js";
-export {
-  TableWatch,
-  type ForeignChange,
-  type WatchedTable,
-  type WatchHandlers,
-  type WatchOptions,
-} from "./sync/table-watch.js";
-export { Table } from "./sync/engine-table.js";
+export { TableWatch, type ForeignChange, type WatchHandlers, type WatchOptions } from "./table-watch.js";
 export { protocolNumber } from "../base/protocols.js";

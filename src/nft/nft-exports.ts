@@ -12,7 +12,7 @@ import { printRule as print } from "./statements/statements.js";
 import { programName } from "./kernel/program-name.js";
 import type { Rule, Statement } from "./language/rule.js";
 import type { SetSpec } from "./handles/set-spec.js";
-import type { TableOptions } from "./table.js";
+import type { TableOptions } from "./sync/apply-result.js";
 
 export * from "./kernel/constants.js";
 export { KernelError, type Fault, type KernelErrorCode } from "./kernel/errors.js";
@@ -21,12 +21,16 @@ export { type ListedRule, listRules, TableError, type TableErrorCode } from "./e
 export type {
   Action,
   AddressSource,
+  ApplyOptions,
+  ApplyResult,
   BaseChain,
   ChainSpec,
+  Clock,
   Comparison,
   CtDirectionName,
   DataSource,
   Drift,
+  ElementSet,
   FaultyObject,
   Field,
   FieldMatch,
@@ -35,6 +39,7 @@ export type {
   ForeignChange,
   GeneratedField,
   HookName,
+  ListedElements,
   ObjectKind,
   ObjectName,
   ObjectSpec,
@@ -44,6 +49,7 @@ export type {
   PriorityName,
   Rule,
   Statement,
+  TableOptions,
   TablePlan,
   VerdictText,
   WatchHandlers,
@@ -61,10 +67,10 @@ export {
   type Protocol,
   type ProtocolName,
 } from "./handles/field-codec.js";
-export { Table, type ApplyOptions, type TableOptions } from "./table.js";
-export { TableWatch } from "./engine-exports.js";
+export { Table } from "./table.js";
+export { TableWatch } from "./table-watch.js";
 export type { Features } from "./sync/features.js";
-export type { ApplyResult, Insertion } from "./sync/inserted-rules.js";
+export type { Insertion } from "./sync/inserted-rules.js";
 
 export interface KernelOptions extends ConnectionOptions {
   /**

@@ -1,18 +1,10 @@
-/** The library's `Table`: a wrapper of the engine's own, with readable values. */
-import { isDeepStrictEqual } from "node:util";
-import type { ChangeBatch, Kernel, ObjectDump, TableRef, Verdict } from "./kernel/kernel.js";
-import type { ChainSpec, ObjectName, ObjectSpec } from "./language/rule.js";
-import type { ApplyOptions as EngineApplyOptions, TableOptions as EngineOptions } from "./sync/apply-result.js";
-import type { WatchedTable } from "./sync/table-watch.js";
-import type { ListedElements } from "./elements/tracked-elements.js";
-import { objectKey } from "./language/object-kinds.js";
-import { Table as Engine } from "./sync/engine-table.js";
-import type { TablePlan } from "./sync/plan-text.js";
+/** `Table`, which a program declares and owns. */
+import { performance } from "node:perf_hooks";
+import type { ChangeBatch, Kernel, TableRef } from "./kernel/kernel.js";
+import type { ChainSpec, ObjectName, ObjectSpec, SetSpec as PackedSetSpec } from "./language/rule.js";
+import { checkComment, checkName } from "./bytes/names-and-comments.js";
+import type { KeptSpec, ListedElements } from "./elements/tracked-elements.js";
 import type { Target } from "./elements/verdict-registry.js";
-import * as vocabulary from "./language/vocabulary.js";
-import { DataMap, type ElementsOf, NetworkSet, ObjectMap, PlainSet, RangeSet, VerdictMap } from "./handles/elements.js";
-import { DynamicMap, DynamicSet, type ElementChange, type FilledSet } from "./handles/filled-sets.js";
-import type { SetFate, SetSpec } from "./handles/set-spec.js";
 import {
   applyOptions,
   check,
@@ -23,23 +15,34 @@ import {
   insertion,
   tableOptions,
 } from "./statements/checks.js";
+import type { ApplyOptions, ApplyResult, TableOptions } from "./sync/apply-result.js";
+import { DesiredState } from "./sync/desired-state.js";
 import { type Features, probeFeatures } from "./sync/features.js";
-import { type ApplyResult, InsertedRules, type Insertion, joinInserted, joinPlans } from "./sync/inserted-rules.js";
+import { ForeignChanges } from "./sync/foreign-changes.js";
+import { InsertedRules, type Insertion, joinInserted, joinPlans } from "./sync/inserted-rules.js";
+import type { TablePlan } from "./sync/plan-text.js";
+import { renderTable } from "./sync/print.js";
+import { type CheckOutcome, TableCheck } from "./sync/table-check.js";
+import { TableWriter } from "./sync/table-writer.js";
+import { Turns } from "./sync/turns.js";
+import type { ElementsOf } from "./handles/elements.js";
 import { CountingObject, NamedObject, type ObjectOf } from "./handles/named-objects.js";
-import { parseVerdict, VERDICT, verdictText } from "./language/verdicts.js";
+import type { SetSpec } from "./handles/set-spec.js";
+import type { KernelTable } from "./handles/filled-sets.js";
+import { setHandle } from "./handles/set-handle.js";
 
-/** Identity and marks of a table. */
-export interface TableOptions extends Pick<EngineOptions, "family" | "name" | "comment" | "own"> {
-  /**
-   * Marks our rules in chains of other programs, in their comments. `insertions` needs it. Use one mark per Table: apply removes
-   * undesired rules with this mark from every chain of the namespace, so that none remains after an upgrade. This
-   * costs a dump of all tables' rules at each full read.
-   */
-  readonly ownerMark?: string;
+/** The methods that declare chains, and sets by packed bytes. */
+export type TableDeclarations = Pick<Table, "chain" | "removeChain" | "packedSet" | "removeSet" | "verdictId">;
+
+/** The parts that use the kernel. */
+interface KernelSide {
+  readonly kernel: Kernel;
+  readonly writer: TableWriter;
+  readonly foreign: ForeignChanges;
+  readonly checks: TableCheck;
+  /** Undefined without `ownerMark`. */
+  readonly inserted: InsertedRules | undefined;
 }
-
-/** Options of `Table.apply`. */
-export interface ApplyOptions extends Pick<EngineApplyOptions, "rebuild"> {}
 
 /**
  * An nf_tables table that this program owns. Declare the desired chains, sets and elements, in any order, then call `apply()`.
@@ -49,38 +52,44 @@ export interface ApplyOptions extends Pick<EngineApplyOptions, "rebuild"> {}
  *
  * While `apply()` or `load()` runs, all methods that change the desired state, also of set handles, throw TableError "busy".
  */
-export class Table implements WatchedTable {
-  readonly #kernel: Kernel;
-  readonly #engine: Engine;
-  /** Undefined without `ownerMark`. */
-  readonly #inserted: InsertedRules | undefined;
-  /** A TableWatch reports changes by others. */
-  #isWatched = false;
-  /** The ruleset's generation at the start of the last apply, and the transactions that our connection had committed. */
-  #lastSeen: { readonly id: number; readonly committed: number } | undefined;
+export class Table {
+  /** The table's family and name. */
+  readonly ref: TableRef;
+  readonly #options: TableOptions;
+  readonly #desired: DesiredState;
+  readonly #inKernel: KernelTable;
+  readonly #turns: Turns;
+  readonly #kernelSide: KernelSide | undefined;
   #features: Promise<Features> | undefined;
-  /** The verdicts and objects of maps, by the engine's numbers. */
-  readonly #targets = new Map<number, Target>();
-  /** Named objects by key, as declared. */
-  readonly #objects = new Map<string, SetFate>();
-  /** Sets by name, as last declared. */
-  readonly #sets = new Map<
-    string,
-    { readonly elements: ListedElements; readonly spec: SetSpec; readonly fate: SetFate }
-  >();
 
-  /** Throws FieldError, or RangeError if the mark does not fit in a comment. */
-  constructor(kernel: Kernel, options: TableOptions) {
+  /**
+   * Throws FieldError, or RangeError if the mark does not fit in a comment.
+   * @param kernel undefined for a table that is only declared and rendered. Methods that need the kernel then throw TypeError.
+   */
+  constructor(kernel: Kernel | undefined, options: TableOptions) {
     check(tableOptions, "options", options);
-    const { ownerMark, ...engineOptions } = options;
-    this.#kernel = kernel;
-    this.#engine = new Engine(kernel, engineOptions);
-    if (ownerMark !== undefined) this.#inserted = new InsertedRules(kernel, { own: this.ref, ownerMark });
+    const { family, name, comment, ownerMark, clock = { now: () => performance.now() } } = options;
+    checkName("table", name);
+    checkComment(`table ${name}`, comment);
+    this.#options = options;
+    this.ref = { family, table: name };
+    this.#desired = new DesiredState(this.ref, () => clock.now());
+    this.#turns = new Turns(name);
+    this.#inKernel = { ref: this.ref, call: (call) => this.#turns.take(() => call(this.#side.kernel)) };
+    if (kernel === undefined) return;
+    const writer = new TableWriter(kernel, this.#desired, { ...options, clock });
+    this.#kernelSide = {
+      kernel,
+      writer,
+      foreign: new ForeignChanges(kernel, writer.observed),
+      checks: new TableCheck(writer.observed),
+      inserted: ownerMark === undefined ? undefined : new InsertedRules(kernel, { own: this.ref, ownerMark, clock }),
+    };
   }
 
-  /** The table's family and name. */
-  get ref(): TableRef {
-    return this.#engine.ref;
+  get #side(): KernelSide {
+    if (this.#kernelSide === undefined) throw new TypeError(`table ${this.ref.table} was declared without a kernel`);
+    return this.#kernelSide;
   }
 
   /**
@@ -89,11 +98,11 @@ export class Table implements WatchedTable {
    */
   chain(spec: ChainSpec): void {
     checkChain(spec, this.ref.family);
-    this.#engine.chain(spec);
+    this.#desired.chain(spec);
   }
 
   removeChain(name: string): void {
-    this.#engine.removeChain(name);
+    this.#desired.removeChain(name);
   }
 
   /**
@@ -103,23 +112,28 @@ export class Table implements WatchedTable {
    */
   set<const Spec extends SetSpec>(spec: Spec): ElementsOf<Spec> {
     checkSet(spec);
-    // The cases of `#elementsOf` are those of `ElementsOf`.
-    return this.#elementsOf(spec, ...this.#declare(spec)) as unknown as ElementsOf<Spec>;
+    return setHandle(spec, this.#desired.set(spec), this.#desired.verdicts, this.#inKernel);
   }
 
-  /** Returns the set's elements, and the fate that its handles share. */
-  #declare(spec: SetSpec): [elements: ListedElements, fate: SetFate] {
-    const elements = this.#engine.set(spec);
-    const former = this.#sets.get(spec.set);
-    if (former?.elements === elements && isDeepStrictEqual(typesOf(former.spec), typesOf(spec))) {
-      this.#sets.set(spec.set, { ...former, spec });
-      return [elements, former.fate];
-    }
-    if (former !== undefined) former.fate.gone = "declared again with other types";
-    if (former?.elements === elements) elements.clear();
-    const fate: SetFate = {};
-    this.#sets.set(spec.set, { elements, spec, fate });
-    return [elements, fate];
+  /**
+   * Declares a set or map, and returns its elements as packed bytes: the fast path, for sets with many changes. The specification is not checked,
+   * beyond what the kernel needs. A repeated call returns the same elements, unless the width of the key or data, or whether it is a set of
+   * intervals, has changed. Throws RangeError.
+   */
+  packedSet(spec: KeptSpec & PackedSetSpec): ListedElements {
+    return this.#desired.set(spec);
+  }
+
+  /**
+   * Number that stands for the verdict or named object in the packed data of this table's maps, until its chain or object is neither declared nor in
+   * the kernel.
+   */
+  verdictId(target: Target): number {
+    return this.#desired.verdicts.id(target);
+  }
+
+  removeSet(name: string): void {
+    this.#desired.removeSet(name);
   }
 
   /**
@@ -128,37 +142,16 @@ export class Table implements WatchedTable {
    */
   object<const Spec extends ObjectSpec>(spec: Spec): ObjectOf<Spec> {
     checkObject(spec);
-    this.#engine.object(spec);
+    this.#desired.object(spec);
     const { kind, object } = spec;
-    const key = objectKey(spec);
-    const fate = this.#objects.get(key) ?? {};
-    this.#objects.set(key, fate);
-    if (kind !== "counter" && kind !== "quota") return new NamedObject(spec) as unknown as ObjectOf<Spec>;
-    const reference = { object, objType: vocabulary.OBJECT_TYPES[kind] };
-    const read = (reset: boolean): Promise<ObjectDump | undefined> =>
-      this.#engine.between(() => this.#kernel.object(this.ref, reference, reset));
-    return new CountingObject({ kind, object }, { fate, read });
+    const counts = kind === "counter" || kind === "quota";
+    const handle = counts ? new CountingObject({ kind, object }, this.#desired, this.#inKernel) : new NamedObject(spec);
+    return handle as unknown as ObjectOf<Spec>;
   }
 
-  /** Its handles then throw TableError "invalid". */
+  /** Its handles then throw TableError "invalid", unless it is declared again. */
   removeObject(object: ObjectName): void {
-    this.#engine.removeObject(object);
-    const key = objectKey(object);
-    const fate = this.#objects.get(key);
-    if (fate !== undefined) fate.gone = "removed from the table";
-    this.#objects.delete(key);
-  }
-
-  removeSet(name: string): void {
-    this.#engine.removeSet(name);
-    const former = this.#sets.get(name);
-    if (former !== undefined) former.fate.gone = "removed from the table";
-    this.#sets.delete(name);
-  }
-
-  /** Reads the counters of all elements of sets with `counters`, for their `counted` methods. Throws TableError. */
-  readCounters(): Promise<void> {
-    return this.#engine.readCounters();
+    this.#desired.removeObject(object);
   }
 
   /** Declares all our rules at one end of another table's chain. Needs `ownerMark`. */
@@ -166,43 +159,50 @@ export class Table implements WatchedTable {
     check(insertion, "insertion", desired);
     for (const [index, rule] of desired.rules.entries())
       checkRule(`insertion in ${desired.table} ${desired.chain}, rule ${index}`, rule, desired.family);
-    if (this.#inserted === undefined) throw new TypeError("insertions() needs the option ownerMark");
-    this.#engine.checkChangeable();
-    this.#inserted.set(desired);
+    const { inserted } = this.#side;
+    if (inserted === undefined) throw new TypeError("insertions() needs the option ownerMark");
+    this.#desired.checkChangeable();
+    inserted.set(desired);
+  }
+
+  /** Starts reading the kernel in the background. The first `load` or `apply` uses the result if nothing has changed since. */
+  readAhead(): void {
+    this.#side.writer.observed.readAhead();
   }
 
   /** Reads the kernel's state, unless it is known. Writes nothing. Throws TableError. */
   load(): Promise<void> {
-    return this.#engine.load();
+    return this.#holding(({ writer }) => writer.load());
   }
 
-  /**
-   * Changes the kernel to the desired state. If it throws TableError, nothing has changed, and everything stays desired.
-   * @param options `rebuild`: deletes the table and writes it from scratch, in one transaction. Use it as a last resort, if the kernel rejects one
-   * apply after the other.
-   */
+  /** Reads the counters of all elements of sets with `counters`, for their `counted` methods. Throws TableError. */
+  readCounters(): Promise<void> {
+    return this.#turns.named(() => this.#side.writer.observed.readCounters());
+  }
+
+  /** Changes the kernel to the desired state. If it throws TableError, nothing has changed, and everything stays desired. */
   async apply(options: ApplyOptions = {}): Promise<ApplyResult> {
     check(applyOptions, "apply", options);
-    // Both at once: the desired state is held from now on, and the engine runs them in turn.
-    const [, table] = await Promise.all([this.#noticeOthers(), this.#engine.apply(options)]);
-    if (this.#inserted === undefined) return table;
-    if (table.resynced !== undefined) this.#inserted.invalidate();
-    return joinInserted(table, await this.#inserted.apply());
+    return this.#holding(async ({ writer, inserted }) => {
+      await this.#noticeOthers();
+      const table = await writer.apply(options);
+      if (inserted === undefined) return table;
+      if (table.resynced !== undefined) inserted.invalidate();
+      return joinInserted(table, await inserted.apply());
+    });
   }
 
   /**
    * Returns what `apply()` would write now, as operations and as text. Reads the kernel if its state is not known, and writes nothing. The desired
-   * state is kept. Throws TableError.
+   * state is kept. An apply may split the operations into several transactions, and may delete some objects of an earlier owner after their grace
+   * period only. Throws TableError.
    */
-  async plan(): Promise<TablePlan> {
-    const [, table] = await Promise.all([this.#noticeOthers(), this.#engine.plan()]);
-    return this.#inserted === undefined ? table : joinPlans(table, await this.#inserted.plan());
-  }
-
-  /** Compares everything with the kernel and writes nothing. The next apply repairs the differences. Throws TableError. */
-  async check(): Promise<"same" | "different"> {
-    const own = await this.#engine.check();
-    return (await this.#inserted?.check()) === "different" ? "different" : own;
+  plan(): Promise<TablePlan> {
+    return this.#holding(async ({ writer, inserted }) => {
+      await this.#noticeOthers();
+      const table = await writer.plan();
+      return inserted === undefined ? table : joinPlans(table, await inserted.plan());
+    });
   }
 
   /**
@@ -210,49 +210,61 @@ export class Table implements WatchedTable {
    * program never writes on a state that is no longer the kernel's.
    */
   async #noticeOthers(): Promise<void> {
-    if (this.#isWatched) return;
-    await this.#engine.between(async () => {
-      const { committed } = this.#kernel;
-      const { id } = await this.#kernel.generation();
-      const before = this.#lastSeen;
-      if (before !== undefined && ((id - before.id) | 0) !== committed - before.committed)
-        this.invalidate("the ruleset has changed since the last apply");
-      this.#lastSeen = { id, committed };
-    });
+    if (await this.#side.foreign.unreported()) this.eventsLost("the ruleset has changed since the last apply");
   }
 
-  get noticesAllTables(): boolean {
-    return this.#inserted !== undefined;
-  }
-
-  /** TableWatch passes a transaction. Returns the changes by other processes, in words. */
-  notice(batch: ChangeBatch): readonly string[] {
-    return [...this.#engine.notice(batch), ...(this.#inserted?.notice(batch) ?? [])];
-  }
-
-  /** TableWatch tells whether it passes every transaction from now on. */
-  listening(listening: boolean): void {
-    this.#isWatched = listening;
-    this.#lastSeen = undefined;
-    this.#engine.listening(listening);
-  }
-
-  /** TableWatch tells that it missed transactions. Returns false if this was known. */
-  eventsLost(reason: string): boolean {
-    this.#inserted?.invalidate();
-    return this.#engine.eventsLost(reason);
+  /**
+   * Compares everything with the kernel, part by part: the structure, then each set. If an apply disturbs a part, the part is repeated while the next
+   * apply waits. Writes nothing: the next apply reads and repairs the differences. Throws TableError.
+   * @param mostElements if the kernel counts elements (Linux 6.16): compare about this many elements, of all sets in turn from one check to
+   * the next. For the other sets, only compare the number of elements.
+   */
+  async check(mostElements = Infinity): Promise<CheckOutcome> {
+    const { checks, inserted } = this.#side;
+    const own = await checks.run((part) => this.#turns.undisturbed(part), mostElements);
+    if (inserted === undefined) return own;
+    return (await this.#turns.take(() => inserted.check())) === "different" ? "different" : own;
   }
 
   /** Makes the next apply read everything first. Its result contains `reason`. */
   invalidate(reason: string): void {
-    this.#engine.invalidate(reason);
-    this.#inserted?.invalidate();
+    const { writer, inserted } = this.#side;
+    writer.observed.invalidations.add({ cause: "asked", reason });
+    inserted?.invalidate();
+  }
+
+  /** Whether the kernel's table may differ from what we last wrote. The next apply that repairs reads it. */
+  get invalidated(): boolean {
+    return this.#side.writer.observed.invalidations.any;
+  }
+
+  /** TableWatch passes a transaction. Returns the changes by other processes, in words. */
+  notice(batch: ChangeBatch): readonly string[] {
+    const { foreign, inserted } = this.#side;
+    return [...foreign.notice(batch), ...(inserted?.notice(batch) ?? [])];
+  }
+
+  /** Whether `notice` needs the transactions of all tables, because some of our rules are in others' chains. */
+  get noticesAllTables(): boolean {
+    return this.#side.inserted !== undefined;
+  }
+
+  /** TableWatch tells whether it passes every transaction from now on. */
+  listening(listening: boolean): void {
+    this.#side.foreign.listening(listening);
+  }
+
+  /** TableWatch tells that it missed transactions. Returns false if this was known. */
+  eventsLost(reason: string): boolean {
+    const { foreign, inserted } = this.#side;
+    inserted?.invalidate();
+    return foreign.lost(reason);
   }
 
   /** Returns the kernel's features. They are probed once, or again with `refresh`, by transactions that are rolled back. */
   features(refresh = false): Promise<Features> {
     if (this.#features === undefined || refresh) {
-      const probing = probeFeatures(this.#kernel, this.ref.family);
+      const probing = probeFeatures(this.#side.kernel, this.ref.family);
       probing.catch(() => {
         if (this.#features === probing) this.#features = undefined;
       });
@@ -261,80 +273,42 @@ export class Table implements WatchedTable {
     return this.#features;
   }
 
+  /** Whether this process should own the table (TableOptions.own), and the kernel supports it. */
+  owned(): Promise<boolean> {
+    return this.#side.writer.ownership.wanted();
+  }
+
+  /** Whether another program owns the table now. Only asks the kernel for its list of tables. */
+  ownedByOther(): Promise<boolean> {
+    return this.#side.writer.ownership.isTheirs();
+  }
+
   /** Returns the desired state as text for `nft -f` (1.0.6 or newer). */
   render(): string {
-    const inserted = this.#inserted?.render() ?? [];
-    if (inserted.length === 0) return this.#engine.render();
-    const lines = ["# in chains of other tables, which must exist", ...inserted];
-    return `${this.#engine.render()}\n${lines.join("\n")}\n`;
+    const text = renderTable(this.ref, this.#options.comment, this.#desired);
+    const inserted = this.#kernelSide?.inserted?.render() ?? [];
+    if (inserted.length === 0) return text;
+    return `${[text, "# in chains of other tables, which must exist", ...inserted].join("\n")}\n`;
   }
 
   /** Removes the table and our rules in other tables from the kernel. The desired state is kept. Throws TableError. */
   async destroy(): Promise<ApplyResult> {
-    const table = await this.#engine.destroy();
-    return this.#inserted === undefined ? table : joinInserted(table, await this.#inserted.destroy());
+    const { writer, inserted } = this.#side;
+    return this.#turns.take(async () => {
+      const table = await writer.destroy();
+      return inserted === undefined ? table : joinInserted(table, await inserted.destroy());
+    });
   }
 
   /** Rejects further calls. The kernel's state does not change. */
   close(): void {
-    this.#engine.close();
+    this.#turns.close();
   }
 
-  #elementsOf(spec: SetSpec, elements: ListedElements, fate: SetFate): object {
-    if (spec.dynamic === true) {
-      const filled = this.#filledSet(spec, fate);
-      return Array.isArray(spec.data) ? new DynamicMap(filled) : new DynamicSet(filled);
-    }
-    if (spec.data === undefined) {
-      if (spec.interval !== true) return new PlainSet(elements, fate);
-      return new (spec.key.length === 1 && spec.key[0].endsWith("_addr") ? NetworkSet : RangeSet)(elements, fate);
-    }
-    const id = (target: Target): number => {
-      const number = this.#engine.verdictId(target);
-      this.#targets.set(number, target);
-      return number;
-    };
-    const where = `map ${spec.set}, data`;
-    if (spec.data === "verdict") {
-      return new VerdictMap(elements, fate, {
-        id: (text) => {
-          check(VERDICT, where, text);
-          return id(parseVerdict(text));
-        },
-        target: (number) => verdictText(this.#targets.get(number) as Verdict),
-      });
-    }
-    if (!("object" in spec.data)) return new DataMap(elements, fate);
-    const kind = spec.data.object;
-    return new ObjectMap(elements, fate, {
-      id: (object) => {
-        check(vocabulary.name, where, object);
-        return id({ kind, object });
-      },
-      target: (number) => (this.#targets.get(number) as ObjectName).object,
-    });
+  /** Runs the call after all earlier ones. The desired state cannot change until it ends. */
+  #holding<T>(call: (side: KernelSide) => Promise<T>): Promise<T> {
+    const side = this.#side;
+    this.#desired.holds++;
+    return this.#turns.take(() => call(side)).finally(() => this.#desired.holds--);
   }
-
-  #filledSet(spec: SetSpec, fate: SetFate): FilledSet {
-    const { set } = spec;
-    const { ref } = this;
-    return {
-      spec,
-      fate,
-      dump: (keyLen, dataLen) =>
-        this.#engine.between(async () => {
-          const info = (await this.#kernel.sets(ref)).find((found) => found.set === set);
-          const fits = info?.keyLen === keyLen && (info.dataLen ?? 0) === dataLen;
-          return fits ? this.#kernel.elements(ref, info) : undefined;
-        }),
-      commit: (changes: readonly ElementChange[]) =>
-        this.#engine.between(async () => {
-          await this.#kernel.commit(changes.map((change) => ({ kind: "elements", ...ref, set, ...change })));
-        }),
-    };
-  }
-}
-
-function typesOf({ key, data, interval = false, dynamic = false }: SetSpec): readonly unknown[] {
-  return [key, data, interval, dynamic];
 }

@@ -31,7 +31,7 @@ export function affinityObjects(state: ServicePortState): OwnObject[] {
   const { clients, remember, draw: drawing } = ownNames(view);
   const declareClients = (table: TableDeclarations, { family }: OwnChainOptions): void => {
     const key = [addressType(family), "classid"] as const;
-    table.set({ set: clients, key, dynamic: true, timeoutMs: 0, size: MAX_CLIENTS });
+    table.packedSet({ set: clients, key, dynamic: true, timeoutMs: 0, size: MAX_CLIENTS });
   };
   const objects: OwnObject[] = [{ kind: "set", name: clients, declare: declareClients }];
   const add = (chain: string, rules: (options: OwnChainOptions) => readonly Rule[], comment = {}): void => {

@@ -144,8 +144,8 @@ export function declareSets(table: TableDeclarations, family: IpFamily, counters
   const declared = Object.entries(setSpecs(family, counters)).map(([role, spec]) => [
     role,
     role === "endpoints"
-      ? Array.from({ length: SHARDS }, (_, shard) => table.set({ ...spec, set: endpointsName(shard) }))
-      : table.set({ ...spec, set: SetName[role as Role] }),
+      ? Array.from({ length: SHARDS }, (_, shard) => table.packedSet({ ...spec, set: endpointsName(shard) }))
+      : table.packedSet({ ...spec, set: SetName[role as Role] }),
   ]);
   return Object.fromEntries(declared) as ElementSets;
 }

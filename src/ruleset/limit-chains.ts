@@ -125,12 +125,12 @@ export class LimitChains {
   #declareSets(): void {
     const ofClient = ["classid", addressType(this.#family)] as const;
     const counted = { dynamic: true, size: MAX_COUNTED } as const;
-    this.#table.set({ set: SETS.connections, key: ["classid"], ...counted });
-    this.#table.set({ set: SETS.clients, key: ofClient, ...counted });
-    this.#table.set({ set: SETS.rates, key: ofClient, ...counted, timeoutMs: 0 });
+    this.#table.packedSet({ set: SETS.connections, key: ["classid"], ...counted });
+    this.#table.packedSet({ set: SETS.clients, key: ofClient, ...counted });
+    this.#table.packedSet({ set: SETS.rates, key: ofClient, ...counted, timeoutMs: 0 });
     this.#declareOver();
     const specs = limitMapSpecs(this.#family);
-    for (const role of LIMIT_ROLES) this.#sets[role] = this.#table.set({ ...specs[role], set: SetName[role] });
+    for (const role of LIMIT_ROLES) this.#sets[role] = this.#table.packedSet({ ...specs[role], set: SetName[role] });
   }
 
   #declareOver(): void {

@@ -38,13 +38,13 @@ function constant(value: number): Field {
 export function declareRefusals(table: TableDeclarations, family: IpFamily, counters: ServiceCounters): void {
   if (counters === "off") return;
   const address = family === "ip" ? "ipv4_addr" : "ipv6_addr";
-  table.set({
+  table.packedSet({
     set: REFUSALS,
     key: [address, "inet_proto", "inet_service", "index"],
     ...{ dynamic: true, timeoutMs: 0, size: MOST, counters: {} },
     comment: `refused connections: ${REFUSAL_REASONS.map((reason, i) => `${i} ${reason}`).join(", ")}`,
   });
-  table.set({
+  table.packedSet({
     set: ICMP_ERRORS,
     key: [address, "inet_proto", "inet_service", address],
     ...{ dynamic: true, timeoutMs: 0, size: MOST_ERRORS, counters: {} },

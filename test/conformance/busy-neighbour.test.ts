@@ -6,7 +6,7 @@ import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
 import type { ElementBatch, Op } from "../../src/nft/kernel/kernel.js";
 import { Table } from "../../src/nft/engine-exports.js";
 import type { ElementSet } from "../../src/nft/language/rule.js";
-import { TableWatch } from "../../src/nft/sync/table-watch.js";
+import { TableWatch } from "../../src/nft/table-watch.js";
 import { podsOf } from "../bench/cluster.js";
 import { eventually } from "../lab/eventually.js";
 import { makeProxier, putService } from "../unit/proxier/support/proxier.js";
@@ -79,7 +79,7 @@ interface Watched {
 /** A watched table, written with this many addresses in one set. */
 async function watched(count: number): Promise<Watched> {
   const table = new Table(kernel, { family: "ip", name: OWN.table });
-  const set = table.set({ set: "s", key: ["ipv4_addr"], size: 2 * count });
+  const set = table.packedSet({ set: "s", key: ["ipv4_addr"], size: 2 * count });
   const all = addressBytes(count);
   for (let i = 0; i < count; i++) set.put(all.subarray(4 * i, 4 * i + 4));
   const lost: string[] = [];

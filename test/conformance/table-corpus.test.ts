@@ -225,7 +225,7 @@ async function compare(family: Family, rules: readonly (readonly Statement[])[])
   const texts = rules.map((statements) => printRule({ statements }, { family, setSpec }));
   const tableOf = (name: string, wanted: ReadonlySet<number>): Table => {
     const table = new Table(world.kernel, { family, name });
-    for (const spec of sets) table.set(spec);
+    for (const spec of sets) table.packedSet(spec);
     table.chain({ chain: "target", rules: [] });
     table.chain({ chain: "base", base: baseOf(family), rules: [] });
     for (const [index, statements] of rules.entries())

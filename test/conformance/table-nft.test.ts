@@ -47,7 +47,7 @@ function probeOf(item: Case): string {
 /** A table with a base chain for each case. */
 function tableOf(name: string, family: Family, cases: readonly Case[]): Table {
   const table = new Table(world.kernel, { family, name });
-  for (const spec of setsOf(family)) table.set(spec);
+  for (const spec of setsOf(family)) table.packedSet(spec);
   table.chain({ chain: "target", rules: [] });
   for (const item of cases) {
     const base = BASES[item.chain ?? "filter"];
@@ -162,14 +162,14 @@ describe("a whole table", () => {
     service(1, 3);
     service(2, 1);
     table
-      .set({ set: "cidrs", key: ["ipv4_addr"], interval: true, comment: "ranges" })
+      .packedSet({ set: "cidrs", key: ["ipv4_addr"], interval: true, comment: "ranges" })
       .replaceNets(["10.0.0.0/8", "0.0.0.0/8", "255.0.0.0/8", "172.16.0.1"]);
-    const draws = table.set({ set: "draws", key: ["index"], data: "verdict" });
+    const draws = table.packedSet({ set: "draws", key: ["index"], data: "verdict" });
     draws.put(
       new Uint8Array(Uint32Array.of(7).buffer),
       new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "jump", chain: "draw-1" })).buffer),
     );
-    const marks = table.set({ set: "marks", key: ["ifname", "mark"], timeoutMs: 0 });
+    const marks = table.packedSet({ set: "marks", key: ["ifname", "mark"], timeoutMs: 0 });
     marks.put(
       Uint8Array.from([...Buffer.concat([Buffer.from("eth0")], 16), ...new Uint8Array(Uint32Array.of(0x4000).buffer)]),
     );

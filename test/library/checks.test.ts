@@ -109,7 +109,16 @@ const INSERTION: Insertion = {
   mode: "insert",
   rules: [{ statements: [{ action: "counter" }], comment: "a rule" }],
 };
-const TABLE: Required<TableOptions> = { family: "ip", name: "mine", comment: "a table", own: false, ownerMark: "me" };
+const TABLE: Required<TableOptions> = {
+  family: "ip",
+  name: "mine",
+  comment: "a table",
+  own: false,
+  ownerMark: "me",
+  clock: { now: () => 0 },
+  gracePeriodMs: 500,
+  pieceElements: 10_000,
+};
 const KERNEL: Required<KernelOptions> = {
   netns: "/proc/self/ns/net",
   programName: "me",

@@ -9,7 +9,7 @@ import { rulesetOptions } from "../../proxier/ruleset-options.js";
 import { TABLE_COMMENT, TABLE_NAME } from "../../ruleset/names.js";
 import { FamilyRuleset } from "../../ruleset/family-ruleset.js";
 import { ModelSink } from "../../model/model-sink.js";
-import { DeclaredTable } from "../../nft/engine-exports.js";
+import { Table } from "../../nft/engine-exports.js";
 import type { RenderOptions } from "./manifest-commands.js";
 import { decoderFor, interfaceAddresses, manifestSource, nodeName, readConfig, startSource } from "../setup.js";
 import { writeOut } from "../stdio.js";
@@ -65,7 +65,7 @@ async function render(
   const tables = families.map((family) => {
     const nodePorts = nodePortAddresses(config, facts, family, local);
     if (nodePorts.warning !== undefined) log.warn(nodePorts.warning);
-    const table = new DeclaredTable({ family, name: TABLE_NAME, comment: TABLE_COMMENT });
+    const table = new Table(undefined, { family, name: TABLE_NAME, comment: TABLE_COMMENT });
     const options = rulesetOptions(config, facts, family, nodePorts);
     // The same objects must give the same text, so numbers of endpoints with affinity start at 0 instead of anywhere.
     return { family, table, ruleset: new FamilyRuleset(table, family, options, { firstNumber: 0 }) };

@@ -78,7 +78,7 @@ export async function countElements({
     count = elementsOf(ops);
     return Promise.reject(new RangeError("counted"));
   });
-  const table = new Table(kernel, { family, name: TRIAL_TABLE, pieceElements: Infinity });
+  const table = new Table(kernel, { family, name: TRIAL_TABLE, pieceElements: Number.MAX_SAFE_INTEGER });
   const full = { ...options, rejectInPrerouting: true, counters: "service" } as const;
   const ruleset = new FamilyRuleset(table, family, full, { firstNumber: 0 });
   try {
@@ -114,7 +114,7 @@ async function attempt(
   // No table exists or is ever created in it.
   const commit: Kernel["commit"] = (ops) => kernel.commit(ops, { dryRun: true });
   const trial = { ...emptyKernel(commit), portId: kernel.portId, generation: () => kernel.generation() };
-  const table = new Table(trial, { family, name: TRIAL_TABLE, pieceElements: Infinity });
+  const table = new Table(trial, { family, name: TRIAL_TABLE, pieceElements: Number.MAX_SAFE_INTEGER });
   const ruleset = new FamilyRuleset(table, family, options, { firstNumber: 0 });
   try {
     for (const [service, views] of services) ruleset.update(service, views);

@@ -65,8 +65,16 @@ export interface KeptSpec extends SetSpec {
   readonly keep?: boolean;
 }
 
+/** Whether the declaration of a set that a handle stands for is still valid. */
+export interface SetFate {
+  /** Why it is not, such as "removed from the table". Absent if it is. */
+  gone?: string;
+}
+
 /** The elements of one set, which can be listed, and may have comments. The catch-all element has the key CATCH_ALL (rows.ts). */
 export interface ListedElements extends ElementSet {
+  /** Of the current declaration. @internal */
+  readonly fate: SetFate;
   /** Like `ElementSet.put`. Without `comment`, the element keeps its comment. */
   put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean;
   /** The desired comment of the element. */
@@ -91,6 +99,7 @@ export class TrackedElements implements ListedElements {
   readonly dataLen: number;
   /** Whether the elements of the kernel's set are known. */
   known = false;
+  fate: SetFate = {};
   /** Its changes in transactions. */
   readonly packing: Packing;
   readonly #verdicts: VerdictRegistry | undefined;

@@ -1,6 +1,6 @@
 /** Elements of sets and maps, in readable form. Packed bytes are used unchanged, as a fast path. */
 import type { FieldType, ObjectKind } from "../language/rule.js";
-import type { ListedElements } from "../elements/tracked-elements.js";
+import type { ListedElements, SetFate } from "../elements/tracked-elements.js";
 import { CATCH_ALL } from "../elements/rows.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";
 import type { DynamicMap, DynamicSet } from "./filled-sets.js";
@@ -12,7 +12,6 @@ import {
   type KeyIn,
   type MapEntry,
   type SetEntry,
-  type SetFate,
   type SetSpec,
 } from "./set-spec.js";
 import { type FieldsRange, RangeCodec } from "./range-codec.js";
@@ -53,12 +52,6 @@ type OfData<Data, Spec extends SetSpec> = Data extends "verdict"
       ? ObjectMap<Spec["key"]>
       : PlainSet<Spec["key"]>;
 
-/** Returns the elements of a handle's set. Throws TableError if the set is no longer declared. */
-function living(elements: ListedElements, fate: SetFate): ListedElements {
-  checkFate(elements.spec.set, fate);
-  return elements;
-}
-
 /**
  * The common part of sets and maps. In keys that are bytes, every field of a concatenation is padded to 4 bytes. The key "*" is the catch-all element, which
  * matches if no other element does (Linux 5.13).
@@ -69,16 +62,17 @@ abstract class Keyed<Key extends readonly FieldType[], Value> {
   readonly #keys: FieldCodec | RangeCodec;
 
   /** @internal */
-  constructor(elements: ListedElements, fate: SetFate) {
+  constructor(elements: ListedElements) {
     this.#elements = elements;
-    this.#fate = fate;
+    this.#fate = elements.fate;
     const { set, key, interval } = elements.spec;
     this.#keys = new (interval === true ? RangeCodec : FieldCodec)(`set ${set}, key`, key);
   }
 
   /** @internal */
   protected get elements(): ListedElements {
-    return living(this.#elements, this.#fate);
+    checkFate(this.#elements.spec.set, this.#fate);
+    return this.#elements;
   }
 
   /** Number of desired elements, without "*". */
@@ -243,8 +237,8 @@ export class DataMap<
   readonly #data: FieldCodec;
 
   /** @internal */
-  constructor(elements: ListedElements, fate: SetFate) {
-    super(elements, fate);
+  constructor(elements: ListedElements) {
+    super(elements);
     this.#data = new FieldCodec(`map ${elements.spec.set}, data`, elements.spec.data as readonly FieldType[]);
   }
 
@@ -276,8 +270,8 @@ abstract class Targeted<Key extends readonly FieldType[], Target extends string,
   readonly #data = new Uint32Array(1);
 
   /** @internal */
-  constructor(elements: ListedElements, fate: SetFate, numbers: TargetNumbers<Target>) {
-    super(elements, fate);
+  constructor(elements: ListedElements, numbers: TargetNumbers<Target>) {
+    super(elements);
     this.#numbers = numbers;
   }
 

@@ -2,8 +2,9 @@
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { batchLayout } from "../kernel/element-batch.js";
 import { isErrno } from "../kernel/errors.js";
-import type { ElementBatch } from "../kernel/kernel.js";
+import type { ElementBatch, Kernel, TableRef } from "../kernel/kernel.js";
 import { commentsIn } from "../elements/comments.js";
+import type { ListedElements, SetFate } from "../elements/tracked-elements.js";
 import { catchAllIn, withCatchAll } from "../language/intervals.js";
 import { commentData } from "../bytes/names-and-comments.js";
 import type { FieldType } from "../language/rule.js";
@@ -16,34 +17,34 @@ import {
   type ElementOptions,
   type MapEntry,
   type SetEntry,
-  type SetFate,
   type SetSpec,
 } from "./set-spec.js";
 
-/** The kernel's side of a set that packets fill. */
-export interface FilledSet {
-  readonly spec: SetSpec;
-  readonly fate: SetFate;
-  /** Returns undefined if the kernel has no such set with keys and data of these lengths. */
-  dump(keyLen: number, dataLen: number): Promise<ElementBatch | undefined>;
-  /** Changes elements in one transaction, which waits for calls of `apply()`. */
-  commit(changes: readonly ElementChange[]): Promise<void>;
+/** A table in the kernel. */
+export interface KernelTable {
+  readonly ref: TableRef;
+  /** Runs a call on the kernel between other calls of the table. Rejects with TableError. */
+  readonly call: <T>(call: (kernel: Kernel) => Promise<T>) => Promise<T>;
 }
 
 /** A change of elements of one set. `flush` removes all. */
-export type ElementChange =
+type ElementChange =
   | { readonly op: "add" | "create" | "delete"; readonly elements: ElementBatch; readonly carry?: Uint32Array }
   | { readonly op: "flush" };
 
 /** The common part of dynamic sets and maps. Rejects with TableError, or FieldError. */
 abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<Key>> {
-  readonly #set: FilledSet;
+  readonly #spec: SetSpec;
+  readonly #fate: SetFate;
+  readonly #table: KernelTable;
   readonly #keys: FieldCodec;
 
   /** @internal */
-  constructor(set: FilledSet) {
-    this.#set = set;
-    this.#keys = new FieldCodec(`set ${set.spec.set}, key`, set.spec.key);
+  constructor({ spec, fate }: ListedElements, table: KernelTable) {
+    this.#spec = spec;
+    this.#fate = fate;
+    this.#table = table;
+    this.#keys = new FieldCodec(`set ${spec.set}, key`, spec.key);
   }
 
   /** Reads all elements except "*" from the kernel, in no particular order. Empty before the first `apply()`. */
@@ -97,7 +98,8 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
 
   /** @internal */
   protected async write(key: unknown, data: Uint8Array, options: ElementOptions | undefined): Promise<boolean> {
-    const { spec } = this.#living();
+    const spec = this.#spec;
+    checkFate(spec.set, this.#fate);
     const { timeoutMs, comment } = checkedOptions(spec, options);
     const columns = {
       ...(spec.timeoutMs !== undefined && { timeouts: true }),
@@ -135,13 +137,16 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
   /** @internal */
   protected abstract entryOf(entry: SetEntry<Key>, data: Uint8Array): Entry;
 
-  #living(): FilledSet {
-    checkFate(this.#set.spec.set, this.#set.fate);
-    return this.#set;
-  }
-
+  /** Returns undefined if the kernel has no such set with keys and data of these lengths. */
   async #dump(): Promise<ElementBatch | undefined> {
-    return this.#living().dump(this.#keys.length, this.dataLen);
+    const { set } = this.#spec;
+    const { ref, call } = this.#table;
+    checkFate(set, this.#fate);
+    return call(async (kernel) => {
+      const info = (await kernel.sets(ref)).find((found) => found.set === set);
+      const fits = info?.keyLen === this.#keys.length && (info.dataLen ?? 0) === this.dataLen;
+      return fits ? kernel.elements(ref, info) : undefined;
+    });
   }
 
   /** @internal */
@@ -156,17 +161,20 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
     const comment = comments.get(record);
     const entry: SetEntry<Key> = {
       key: (record === catchAll ? "*" : this.#keys.unpack(keyAt(batch, record))) as FieldsValue<Key>,
-      ...(leftMs > 0 && { timeoutMs: number(timeout) || (this.#set.spec.timeoutMs ?? 0), leftMs }),
+      ...(leftMs > 0 && { timeoutMs: number(timeout) || (this.#spec.timeoutMs ?? 0), leftMs }),
       ...(counter >= 0 && { counted: { packets: number(counter), bytes: number(counter + 8) } }),
       ...(comment !== undefined && { comment }),
     };
     return this.entryOf(entry, batch.bytes.subarray(at + data, at + data + batch.dataLen));
   }
 
-  /** Returns false if the kernel refused the changes for this reason. */
+  /** Changes elements in one transaction. Returns false if the kernel refused the changes for this reason. */
   async #unless(errno: "ENOENT" | "EEXIST", changes: readonly ElementChange[]): Promise<boolean> {
+    const { set } = this.#spec;
+    const { ref, call } = this.#table;
+    checkFate(set, this.#fate);
     try {
-      await this.#living().commit(changes);
+      await call((kernel) => kernel.commit(changes.map((change) => ({ kind: "elements", ...ref, set, ...change }))));
       return true;
     } catch (error) {
       if (error instanceof TableError && isErrno(error.cause, errno)) return false;
@@ -212,9 +220,10 @@ export class DynamicMap<
   protected override readonly dataLen: number;
 
   /** @internal */
-  constructor(set: FilledSet) {
-    super(set);
-    this.#data = new FieldCodec(`map ${set.spec.set}, data`, set.spec.data as readonly FieldType[]);
+  constructor(elements: ListedElements, table: KernelTable) {
+    super(elements, table);
+    const { set, data } = elements.spec;
+    this.#data = new FieldCodec(`map ${set}, data`, data as readonly FieldType[]);
     this.dataLen = this.#data.length;
   }
 

@@ -1,9 +1,13 @@
 /** Handles of named objects. */
 import { QuotaFlag } from "../kernel/constants.js";
 import type { ObjectDump } from "../kernel/kernel.js";
+import { objectKey } from "../language/object-kinds.js";
 import type { ObjectKind, ObjectSpec } from "../language/rule.js";
+import { OBJECT_TYPES } from "../language/vocabulary.js";
+import type { DesiredState } from "../sync/desired-state.js";
 import { TableError } from "../sync/results.js";
-import type { Counted, SetFate } from "./set-spec.js";
+import type { KernelTable } from "./filled-sets.js";
+import type { Counted } from "./set-spec.js";
 
 /** The use of a named quota. */
 export interface QuotaUse {
@@ -21,13 +25,6 @@ export interface ObjectUse {
   readonly quota: QuotaUse;
 }
 
-/** The kernel's side of an object. Rejects with TableError. */
-export interface ObjectReader {
-  readonly fate: SetFate;
-  /** Waits for calls of `apply()`. Returns undefined if the kernel has no such object. */
-  read(reset: boolean): Promise<ObjectDump | undefined>;
-}
-
 /** A declared object. Rules refer to it by `kind` and name, maps by its name. */
 export class NamedObject<Kind extends ObjectKind = ObjectKind> {
   readonly kind: Kind;
@@ -43,12 +40,14 @@ export class NamedObject<Kind extends ObjectKind = ObjectKind> {
 
 /** A declared counter or quota. */
 export class CountingObject<Kind extends keyof ObjectUse = keyof ObjectUse> extends NamedObject<Kind> {
-  readonly #reader: ObjectReader;
+  readonly #desired: DesiredState;
+  readonly #table: KernelTable;
 
   /** @internal */
-  constructor(name: { readonly kind: Kind; readonly object: string }, reader: ObjectReader) {
+  constructor(name: { readonly kind: Kind; readonly object: string }, desired: DesiredState, table: KernelTable) {
     super(name);
-    this.#reader = reader;
+    this.#desired = desired;
+    this.#table = table;
   }
 
   /** Reads the counts from the kernel. Resolves to undefined before the first `apply()`. Rejects with TableError. */
@@ -62,9 +61,11 @@ export class CountingObject<Kind extends keyof ObjectUse = keyof ObjectUse> exte
   }
 
   async #use(reset: boolean): Promise<ObjectUse[Kind] | undefined> {
-    const { gone } = this.#reader.fate;
-    if (gone !== undefined) throw new TableError("invalid", `${this.kind} ${this.object} was ${gone}`);
-    const found = await this.#reader.read(reset);
+    const key = objectKey(this);
+    if (!this.#desired.objects.has(key)) throw new TableError("invalid", `${key} was removed from the table`);
+    const { object } = this;
+    const { ref, call } = this.#table;
+    const found = await call((kernel) => kernel.object(ref, { object, objType: OBJECT_TYPES[this.kind] }, reset));
     return found && (useOf(found) as ObjectUse[Kind] | undefined);
   }
 }

@@ -1,5 +1,6 @@
 /** Sets as programs declare them, their elements as programs see them, and the options of an element. */
 import type { FieldType, SetSpec as FullSetSpec } from "../language/rule.js";
+import type { SetFate } from "../elements/tracked-elements.js";
 import { TableError } from "../sync/results.js";
 import { check, elementOptions } from "../statements/checks.js";
 import { FieldError, type FieldsValue } from "./field-codec.js";
@@ -44,12 +45,6 @@ export interface MapEntry<
 export interface Counted {
   readonly packets: number;
   readonly bytes: number;
-}
-
-/** Whether the set of a handle is still declared. */
-export interface SetFate {
-  /** Why it is not, such as "removed from the table". Absent if it is declared. */
-  gone?: string;
 }
 
 /** Throws TableError "invalid" if the set of a handle is no longer declared. */

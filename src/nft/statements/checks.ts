@@ -136,7 +136,7 @@ export const insertion = record({
   rules: anyList("rules"),
 });
 
-export const applyOptions = record({ rebuild: optional(flag) });
+export const applyOptions = record({ rebuild: optional(flag), repair: optional(flag) });
 
 export const tableOptions = record({
   family,
@@ -144,6 +144,9 @@ export const tableOptions = record({
   comment: optional(comment),
   own: optional(flag),
   ownerMark: optional(text("a word", (given) => given !== "")),
+  clock: optional(handlers({ now: callback() })),
+  gracePeriodMs: optional(integer("milliseconds, a whole number of at least 0", 0, Number.MAX_SAFE_INTEGER)),
+  pieceElements: optional(integer("a whole number of at least 1", 1, Number.MAX_SAFE_INTEGER)),
 });
 
 export const printOptions = record({ family, sets: optional(list(record(KEPT_SET, "a set"))) });

@@ -19,6 +19,8 @@ export interface ApplyResult extends Pick<CommitResult, "bytes" | "kernelNs" | "
   readonly busy?: readonly string[];
   /** The reason why the kernel was read first. Absent: it was not. */
   readonly resynced?: string;
+  /** Chains that do not exist, so that insertions wait for them ("ip filter FORWARD"). Absent: none. */
+  readonly deferred?: readonly string[];
   /** Changes by other processes that the read found. This apply has reverted them. */
   readonly drift?: Drift;
 }
@@ -34,6 +36,7 @@ export interface Drift {
   readonly tableDeleted: boolean;
 }
 
+/** Options of `Table.apply`. */
 export interface ApplyOptions {
   /**
    * False: changes by another process are not reverted yet, unless a read is needed anyway. Our changes are written on top. If the kernel refuses
@@ -70,10 +73,18 @@ export interface Clock {
   now(): number;
 }
 
+/** Identity and marks of a table, and how it is written. */
 export interface TableOptions {
   readonly family: Family;
   readonly name: string;
   readonly comment?: string;
+  /**
+   * Marks our rules in chains of other programs, in their comments. `insertions` needs it. Use one mark per Table: apply removes
+   * undesired rules with this mark from every chain of the namespace, so that none remains after an upgrade. This
+   * costs a dump of all tables' rules at each full read.
+   */
+  readonly ownerMark?: string;
+  /** The clock for timeouts and grace periods. Default: `performance.now`. */
   readonly clock?: Clock;
   /** How long objects stay after their last use, because packets in flight may still use them (deferred deletions). Default: 500 ms. */
   readonly gracePeriodMs?: number;

@@ -10,7 +10,7 @@ import { TrackedIntervals } from "../elements/tracked-intervals.js";
 import { type DesiredChain, type NumberedChain, type PreparedRule, prepareRule } from "./diff.js";
 import { hooksOf, isOfDevices, kernelBaseOf } from "../language/hooks-and-priorities.js";
 import { versionOf } from "../lowering/dependencies.js";
-import { checkSetSpec, hasTargets, rowShape } from "../language/schema.js";
+import { checkSetSpec } from "../language/schema.js";
 import { checkComment, checkName } from "../bytes/names-and-comments.js";
 import { objectKey, type ObjectName, type ObjectSpec } from "../language/object-kinds.js";
 import { desiredObject, type DesiredObject } from "../statements/object-definitions.js";
@@ -166,6 +166,7 @@ export class DesiredState implements ChangeGate {
       return former;
     }
     const Elements = spec.interval === true ? TrackedIntervals : TrackedElements;
+    if (former !== undefined) former.fate.gone = "declared again with other types";
     const elements = new Elements(spec, {
       verdicts: this.verdicts,
       onDirty: () => void this.watched.add(spec.set),
@@ -184,6 +185,8 @@ export class DesiredState implements ChangeGate {
     const elements = this.sets.get(name);
     if (elements === undefined) return;
     elements.clear();
+    elements.fate.gone = "removed from the table";
+    elements.fate = {};
     this.sets.delete(name);
     this.retired.set(name, elements);
     this.#dirty.sets.add(name);
@@ -279,10 +282,5 @@ function sameShape(a: SetSpec, b: SetSpec): boolean {
 }
 
 function sameElements(a: SetSpec, b: SetSpec): boolean {
-  return (
-    isDeepStrictEqual(rowShape(a), rowShape(b)) &&
-    (hasTargets(a) || hasTargets(b) ? isDeepStrictEqual(a.data, b.data) : true) &&
-    (a.interval === true) === (b.interval === true) &&
-    (a.counters === undefined) === (b.counters === undefined)
-  );
+  return isDeepStrictEqual(typesOf(a), typesOf(b)) && (a.counters === undefined) === (b.counters === undefined);
 }

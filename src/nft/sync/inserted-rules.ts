@@ -7,17 +7,16 @@
  */
 import { createHash } from "node:crypto";
 import { Backoff } from "../../base/backoff.js";
-import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, Op, RuleInfo, TableRef } from "../kernel/kernel.js";
+import type { ChangeBatch, ChangeEvent, Kernel, Op, RuleInfo, TableRef } from "../kernel/kernel.js";
 import { type Edit, prepareRule, type PreparedRule } from "./diff.js";
 import { checkComment, checkName, commentOf } from "../bytes/names-and-comments.js";
 import { printRule } from "../statements/statements.js";
 import { describeForeignChanges } from "./describe-changes.js";
 import { driftOf } from "./drift.js";
 import { Plan } from "./plan.js";
-import { isDrift, joinResults, toResult, toTableError } from "./results.js";
+import { commitPlan, isDrift, joinResults, toTableError } from "./results.js";
 import type { Rule } from "../language/rule.js";
-import type { ApplyResult as TableResult, Clock } from "./apply-result.js";
-import { TableError } from "./results.js";
+import type { ApplyResult, Clock } from "./apply-result.js";
 import type { TablePlan } from "./plan-text.js";
 
 /** 16 characters of base64url: 96 bits. */
@@ -34,11 +33,6 @@ export interface Insertion extends TableRef {
   /** insert: before all others. append: after them. */
   readonly mode: "insert" | "append";
   readonly rules: readonly Rule[];
-}
-
-export interface ApplyResult extends TableResult {
-  /** Chains that do not exist, so that insertions wait for them ("ip filter FORWARD"). Absent: none. */
-  readonly deferred?: readonly string[];
 }
 
 interface MarkedRule extends PreparedRule {
@@ -68,10 +62,10 @@ export interface InsertedRulesOptions {
   /** Our own table, which is never searched. */
   readonly own: TableRef;
   readonly ownerMark: string;
-  /** Default: performance.now. */
-  readonly clock?: Clock;
+  readonly clock: Clock;
 }
 
+/** All our rules in other tables. Each method must have returned before the next is called, except `notice` and `invalidate`. */
 export class InsertedRules {
   readonly #kernel: Kernel;
   readonly #own: TableRef;
@@ -81,25 +75,20 @@ export class InsertedRules {
   readonly #backoff = new Backoff(RETRY);
   #sweepDue = true;
   #retryAt: number | undefined;
-  /** Applies that have not ended. */
-  #applies = 0;
-  #queue: Promise<unknown> = Promise.resolve();
 
   /** Throws RangeError if a comment cannot hold the mark. */
   constructor(kernel: Kernel, { own, ownerMark, clock }: InsertedRulesOptions) {
     this.#kernel = kernel;
     this.#own = own;
     this.#ownerMark = ownerMark;
-    this.#clock = clock ?? { now: () => performance.now() };
+    this.#clock = clock;
     checkComment("owner mark", `${ownerMark}:${"x".repeat(HASH_CHARACTERS)}`);
     if (ownerMark === "" || /[\s:]/.test(ownerMark))
       throw new RangeError(`owner mark ${JSON.stringify(ownerMark)} must not be empty or contain spaces or colons`);
   }
 
-  /** Desires exactly these rules at that end of the chain. Throws TableError "busy" while an apply runs. */
+  /** Desires exactly these rules at that end of the chain. */
   set(insertion: Insertion): void {
-    if (this.#applies > 0)
-      throw new TableError("busy", "insertions cannot be changed while apply() runs. Await it first");
     checkName("table", insertion.table);
     checkName("chain", insertion.chain);
     const foreign = this.#foreignChain(insertion, insertion.chain);
@@ -140,32 +129,28 @@ export class InsertedRules {
   }
 
   /** Compares the chains with the kernel. The next apply repairs the differences. Throws TableError. */
-  check(): Promise<"same" | "different"> {
-    return this.#serialised(async () => {
-      for (const foreign of this.#foreign.values()) {
-        if (foreign.state !== "done") continue;
-        const rules = await readChain(this.#kernel, foreign.ref, foreign.chain);
-        if (this.#driftOf(foreign, rules).length > 0) foreign.state = "suspect";
-      }
-      return [...this.#foreign.values()].some(({ state }) => state === "suspect") ? "different" : "same";
-    });
+  async check(): Promise<"same" | "different"> {
+    for (const foreign of this.#foreign.values()) {
+      if (foreign.state !== "done") continue;
+      const rules = await readChain(this.#kernel, foreign.ref, foreign.chain);
+      if (this.#driftOf(foreign, rules).length > 0) foreign.state = "suspect";
+    }
+    return [...this.#foreign.values()].some(({ state }) => state === "suspect") ? "different" : "same";
   }
 
   /** Writes the difference, in one transaction, or none. Throws TableError; then nothing has changed. */
   apply(): Promise<ApplyResult> {
-    return this.#applying(() => this.#write());
+    return this.#write(({ desired }) => desired);
   }
 
   /** Returns what `apply()` would write. Writes nothing. Throws TableError. */
-  plan(): Promise<TablePlan> {
-    return this.#applying(async () => {
-      const [sweepDue, states] = [this.#sweepDue, new Map([...this.#foreign].map(([key, { state }]) => [key, state]))];
-      const { ops, counts } = await this.#plan(({ desired }) => desired, []);
-      this.#sweepDue = sweepDue;
-      for (const [key, state] of states) this.#foreign.get(key)!.state = state;
-      const operations = ops.map(({ op }) => op);
-      return { operations, counts, text: operations.map((op) => this.#command(op)).join("") };
-    });
+  async plan(): Promise<TablePlan> {
+    const [sweepDue, states] = [this.#sweepDue, new Map([...this.#foreign].map(([key, { state }]) => [key, state]))];
+    const { ops, counts } = await this.#plan(({ desired }) => desired, []);
+    this.#sweepDue = sweepDue;
+    for (const [key, state] of states) this.#foreign.get(key)!.state = state;
+    const operations = ops.map(({ op }) => op);
+    return { operations, counts, text: operations.map((op) => this.#command(op)).join("") };
   }
 
   /** The operation as a command for `nft -f`. Anonymous sets are part of their rules' text. */
@@ -182,50 +167,27 @@ export class InsertedRules {
   }
 
   /** Removes all of our rules. They stay desired. */
-  destroy(): Promise<ApplyResult> {
-    return this.#applying(async () => {
-      this.invalidate();
-      try {
-        return await this.#write(() => NOTHING_INSERTED);
-      } finally {
-        this.invalidate();
-      }
-    });
-  }
-
-  async #applying<T>(action: () => Promise<T>): Promise<T> {
-    this.#applies++;
+  async destroy(): Promise<ApplyResult> {
+    this.invalidate();
     try {
-      return await this.#serialised(action);
+      return await this.#write(() => NOTHING_INSERTED);
     } finally {
-      this.#applies--;
+      this.invalidate();
     }
   }
 
-  /** Runs the action after everything that was asked before. Throws TableError. */
-  #serialised<T>(action: () => Promise<T>): Promise<T> {
-    const run = this.#queue.then(action).catch((error: unknown) => {
-      throw toTableError(this.#own.table, error);
-    });
-    this.#queue = run.catch(() => undefined);
-    return run;
-  }
-
-  async #write(wanted = ({ desired }: ForeignChain): Inserted => desired): Promise<ApplyResult> {
+  async #write(wanted: (foreign: ForeignChain) => Inserted): Promise<ApplyResult> {
     const drift: string[] = [];
     for (let retry = 0; ; retry++) {
       const plan = await this.#plan(wanted, drift);
-      let commit: CommitResult | undefined;
       try {
-        if (plan.ops.length > 0) commit = await this.#kernel.commit(plan.ops.map(({ op }) => op));
+        const result = await commitPlan(this.#kernel, this.#own.table, plan);
+        return { ...result, drift: driftOf(new Set(["foreign"]), drift), ...this.#remains() };
       } catch (failure) {
-        const error = toTableError(this.#own.table, failure, plan.ops);
+        const error = toTableError(this.#own.table, failure);
         this.invalidate();
         if (retry === MAX_RETRIES || !(isDrift(error) || error.code === "unknown-outcome")) throw error;
-        continue;
       }
-      plan.settle();
-      return { ...toResult(commit, plan.counts), drift: driftOf(new Set(["foreign"]), drift), ...this.#remains() };
     }
   }
 
@@ -373,7 +335,7 @@ export function joinPlans(table: TablePlan, inserted: TablePlan): TablePlan {
 }
 
 /** Joins the results of our table and of our rules elsewhere. Both list the remaining work. */
-export function joinInserted(table: TableResult, inserted: ApplyResult): ApplyResult {
+export function joinInserted(table: ApplyResult, inserted: ApplyResult): ApplyResult {
   const waits = [inserted.applyAgainMs, table.applyAgainMs].filter((ms) => ms !== undefined);
   return {
     ...joinResults(inserted, table),

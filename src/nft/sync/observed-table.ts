@@ -1,6 +1,7 @@
 /** The observed table: the kernel's state, the parts of it that are invalidated, and the reads that settle them. */
 import { TimeSlice } from "../../base/time-slice.js";
 import { SetFlag } from "../kernel/constants.js";
+import { KernelError } from "../kernel/errors.js";
 import type { ElementBatch, Kernel, ObjectInfo, SetInfo, TableRef } from "../kernel/kernel.js";
 import { Announcements, type Period } from "./announcements.js";
 import { believed, Invalidations, type InvalidationScope } from "./invalidations.js";
@@ -61,11 +62,14 @@ export class ObservedTable {
 
   constructor(
     readonly kernel: Kernel,
-    readonly ref: TableRef,
     readonly desired: DesiredState,
     /** The table's desired comment. Undefined: any comment is accepted. */
     readonly comment: string | undefined,
   ) {}
+
+  get ref(): TableRef {
+    return this.desired.ref;
+  }
 
   /**
    * Starts dumping the whole table for the first read, so the kernel walks it while the first objects arrive. Sets that packets fill are left to that
@@ -256,6 +260,23 @@ export class ObservedTable {
     if (info === undefined || elements?.known !== true) return true;
     const batch = await unlessTorn(() => this.kernel.elements(this.ref, info));
     return batch !== undefined && elementChanges(set, await elements.compare(batch)).length === 0;
+  }
+
+  /** Reads the counters of elements, for `ElementSet.count`. May run at the same time as any other call. */
+  async readCounters(): Promise<void> {
+    try {
+      for (const [set, elements] of this.desired.sets)
+        if (elements.known) await elements.readCounters(() => this.#counted(set));
+    } catch (error) {
+      // A set that was replaced meanwhile is read the next time.
+      if (!(error instanceof KernelError) || error.code !== "not-found") throw error;
+    }
+  }
+
+  /** Returns undefined if the kernel has no such set, or the set has no counters. */
+  async #counted(set: string): Promise<ElementBatch | undefined> {
+    const info = this.state.sets.get(set);
+    return info?.exprs === undefined || info.exprs.length === 0 ? undefined : this.kernel.elements(this.ref, info);
   }
 
   #inScope(set: string, { sets }: InvalidationScope): boolean {

@@ -1,9 +1,9 @@
 /** The results and errors of an apply. */
 import { strideOf } from "../kernel/element-batch.js";
 import { KernelError, type KernelErrorCode } from "../kernel/errors.js";
-import type { CommitResult } from "../kernel/kernel.js";
+import type { CommitOptions, CommitResult, Kernel } from "../kernel/kernel.js";
 import { joined } from "./drift.js";
-import { noCounts, type Counts, type PlannedOp } from "./plan.js";
+import { noCounts, type Counts, type Plan, type PlannedOp } from "./plan.js";
 import type { ApplyResult, FaultyObject } from "./apply-result.js";
 
 /** Joins the results of two consecutive applies or transactions. The later one tells the remaining work. */
@@ -28,8 +28,22 @@ export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
   };
 }
 
-/** @param commit absent if there was nothing to do. */
-export function toResult(commit: CommitResult | undefined, operations: Counts): ApplyResult {
+/** Commits the plan in one transaction, or none if there is nothing to do. Throws TableError. @param table its name, for errors. */
+export async function commitPlan(
+  kernel: Kernel,
+  table: string,
+  plan: Plan,
+  options: CommitOptions = {},
+): Promise<ApplyResult> {
+  const { ops, counts: operations } = plan;
+  const batch = ops.map(({ op }) => op);
+  let commit: CommitResult | undefined;
+  try {
+    if (batch.length > 0) commit = await kernel.commit(batch, options);
+  } catch (error) {
+    throw toTableError(table, error, ops);
+  }
+  plan.settle();
   const total = Object.values(operations).reduce((sum, { add, delete: deleted }) => sum + add + deleted, 0);
   return {
     transactions: commit === undefined ? 0 : 1,

@@ -53,11 +53,11 @@ export function applying(kernel: () => Kernel): void {
   it("objects may be declared in any order, and sets and chains may refer to each other", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
     table.chain({ chain: "a", rules: [rule({ action: "vmap", key: ["daddr"], map: "m" })] });
-    const map = table.set({ set: "m", key: ["ipv4_addr"], data: "verdict" });
+    const map = table.packedSet({ set: "m", key: ["ipv4_addr"], data: "verdict" });
     map.put(ip("1.2.3.4"), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "jump", chain: "b" })).buffer));
     table.chain({ chain: "b", rules: [rule({ field: "saddr", value: "@s" }, drop)] });
     table
-      .set({ set: "s", key: ["ipv4_addr"], interval: true })
+      .packedSet({ set: "s", key: ["ipv4_addr"], interval: true })
       .replaceNets(["10.0.0.0/8", "11.0.0.0/8", "255.255.255.255"]);
     expect(operations(await table.apply())).toBe("table +1 chain +2 rule +2 set +2 element +4");
     table.removeChain("a");

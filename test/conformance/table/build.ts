@@ -69,8 +69,8 @@ export function serviceTable(kernel: Kernel, options: Partial<TableOptions> = {}
     comment: "made for a test",
     ...options,
   });
-  const vips = table.set(VIPS);
-  const endpoints = table.set(ENDPOINTS);
+  const vips = table.packedSet(VIPS);
+  const endpoints = table.packedSet(ENDPOINTS);
   table.chain({
     chain: "services",
     rules: [

@@ -27,7 +27,7 @@ export function restarting(kernel: () => Kernel): void {
     before.service(1, 2);
     before.service(2, 1);
     before.table.chain({ chain: "old", rules: [rule(drop)] });
-    const oldMap = before.table.set({ ...VIPS, set: "old-map" });
+    const oldMap = before.table.packedSet({ ...VIPS, set: "old-map" });
     oldMap.put(
       vip(1),
       new Uint8Array(Uint32Array.of(before.table.verdictId({ verdict: "goto", chain: "old" })).buffer),
@@ -58,7 +58,7 @@ export function restarting(kernel: () => Kernel): void {
     await before.table.apply();
     const table = new Table(kernel(), { family: "ip", name: NAME, gracePeriodMs: 0 });
     await table.load();
-    const endpoints = table.set(ENDPOINTS);
+    const endpoints = table.packedSet(ENDPOINTS);
     await table.load();
     expect(endpoints.kernelValue(indexed(1, 0))).toEqual(endpoint("10.0.1.1"));
     endpoints.put(indexed(1, 0), endpoint("10.0.1.1"));
@@ -68,7 +68,7 @@ export function restarting(kernel: () => Kernel): void {
   it("leaves the elements that packets added to a dynamic set alone", async () => {
     const declare = (): Table => {
       const table = new Table(kernel(), { family: "ip", name: NAME });
-      table.set({ set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000, size: 1000 });
+      table.packedSet({ set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000, size: 1000 });
       table.chain({ chain: "c", rules: [rule({ action: "update", set: "clients", key: ["saddr"] })] });
       return table;
     };
@@ -81,7 +81,7 @@ export function restarting(kernel: () => Kernel): void {
     expect((await kernel().elements(OWN, info)).count).toBe(1);
     expect(() =>
       declare()
-        .set({ set: "clients", key: ["ipv4_addr"], dynamic: true })
+        .packedSet({ set: "clients", key: ["ipv4_addr"], dynamic: true })
         .put(ip("1.1.1.1")),
     ).toThrow(/packets/);
   });
@@ -124,7 +124,7 @@ export function recreating(kernel: () => Kernel): void {
   it("a refused deletion of a map and of its chains leaves nothing busy", async () => {
     const { table, service, vips } = serviceTable(kernel());
     for (let i = 1; i < 4; i++) service(i, i);
-    const map = table.set({ ...VIPS, set: "more" });
+    const map = table.packedSet({ ...VIPS, set: "more" });
     table.chain({ chain: "one-more", rules: [rule(counter)] });
     map.put(vip(1), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "goto", chain: "one-more" })).buffer));
     await table.apply();
@@ -150,7 +150,7 @@ export function recreating(kernel: () => Kernel): void {
 
   it("a wrong use count after another process's reverted deletion does not prevent other deletions", async () => {
     const { table } = serviceTable(kernel());
-    const map = table.set({ ...VIPS, set: "more" });
+    const map = table.packedSet({ ...VIPS, set: "more" });
     table.chain({ chain: "one-more", rules: [rule(counter)] });
     map.put(vip(1), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "goto", chain: "one-more" })).buffer));
     await table.apply();
@@ -175,13 +175,13 @@ export function recreating(kernel: () => Kernel): void {
   it("a set's types, flags and comment are changed together with the rules that look it up", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
     table.chain({ chain: "c", rules: [rule(counter), rule({ field: "saddr", value: "@s" }, drop)] });
-    table.set({ set: "s", key: ["ipv4_addr"] }).put(ip("1.2.3.4"));
+    table.packedSet({ set: "s", key: ["ipv4_addr"] }).put(ip("1.2.3.4"));
     await table.apply();
-    const timed = table.set({ set: "s", key: ["ipv4_addr"], timeoutMs: 0 });
+    const timed = table.packedSet({ set: "s", key: ["ipv4_addr"], timeoutMs: 0 });
     expect(timed.has(ip("1.2.3.4"))).toBe(true);
     expect(operations(await table.apply())).toBe("rule +1 -1 set +1 -1 element +1");
     expect((await table.apply()).transactions).toBe(0);
-    const wider = table.set({ set: "s", key: ["ipv4_addr", "inet_service"] });
+    const wider = table.packedSet({ set: "s", key: ["ipv4_addr", "inet_service"] });
     expect(wider.size).toBe(0);
     table.chain({ chain: "c", rules: [rule({ field: ["saddr", "th dport"], value: "@s" }, drop)] });
     wider.put(Uint8Array.of(1, 2, 3, 4, 0, 80, 0, 0));
@@ -254,7 +254,7 @@ export function elements(kernel: () => Kernel): void {
     await before.table.apply();
     const clock = new TestClock();
     const { table, service } = serviceTable(kernel(), { clock });
-    table.set({ ...ENDPOINTS, deferUndesired: true });
+    table.packedSet({ ...ENDPOINTS, deferUndesired: true });
     service(1, 2);
     const first = await table.apply();
     expect(operations(first)).toBe("chain +1 -1 rule +1 -1 element +1 -1");
@@ -265,7 +265,7 @@ export function elements(kernel: () => Kernel): void {
 
   it("interval sets change range by range", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
-    const set = table.set({ set: "cidrs", key: ["ipv4_addr"], interval: true });
+    const set = table.packedSet({ set: "cidrs", key: ["ipv4_addr"], interval: true });
     set.replaceNets(["10.0.0.0/9", "10.128.0.0/9", "240.0.0.0/4"]);
     expect(operations(await table.apply())).toBe("table +1 set +1 element +3");
     set.replaceNets(["10.0.0.0/8", "10.2.0.0/16", "172.16.0.0/12", "240.0.0.0/4"]);
@@ -275,7 +275,7 @@ export function elements(kernel: () => Kernel): void {
     set.replaceNets(["0.0.0.0/0"]);
     expect(operations(await table.apply())).toBe("element +1 -3");
     const again = new Table(kernel(), { family: "ip", name: NAME });
-    again.set({ set: "cidrs", key: ["ipv4_addr"], interval: true }).replaceNets(["0.0.0.0/0"]);
+    again.packedSet({ set: "cidrs", key: ["ipv4_addr"], interval: true }).replaceNets(["0.0.0.0/0"]);
     expect((await again.apply()).transactions).toBe(0);
     set.replaceNets([]);
     expect(operations(await table.apply())).toBe("element -1");

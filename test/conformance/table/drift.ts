@@ -16,6 +16,8 @@ export function drift(world: () => KernelWorld): void {
     service(1, 2);
     service(2, 2);
     await table.apply();
+    // As with a TableWatch, which here does not hear of the changes.
+    table.listening(true);
     const wanted = await snapshot(kernel);
     const meddle = async (...ops: Op[]): Promise<void> => void (await other.commit(ops));
     await meddle(

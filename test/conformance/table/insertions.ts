@@ -1,13 +1,12 @@
 /** Our rules in chains of other processes' tables, as the library writes them. */
 import { beforeEach, expect, it } from "vitest";
-import { InsertedRules } from "../../../src/nft/sync/inserted-rules.js";
 import { Table } from "../../../src/nft/table.js";
-import { TableWatch } from "../../../src/nft/sync/table-watch.js";
+import { TableWatch } from "../../../src/nft/table-watch.js";
 import type { Rule } from "../../../src/nft/language/rule.js";
 import type { Op } from "../../../src/nft/kernel/kernel.js";
 import { commentOf } from "../../../src/nft/bytes/names-and-comments.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
-import { named, operations, OWN, TestClock } from "./build.js";
+import { operations, OWN, TestClock } from "./build.js";
 
 export function insertions(world: () => KernelWorld): void {
   const theirs = { family: "ip", table: "filter" } as const;
@@ -232,8 +231,8 @@ export function insertions(world: () => KernelWorld): void {
   it("insertions that wait for a chain return the time of the next try, with backoff", async () => {
     const clock = new TestClock();
     const { kernel } = world();
-    const table = new InsertedRules(kernel, { own: OWN, ownerMark: "test", clock });
-    table.set({ family: "ip", table: "absent", chain: "INPUT", mode: "insert", rules: [named("A")] });
+    const table = new Table(kernel, { family: "ip", name: OWN.table, ownerMark: "test", clock });
+    table.insertions({ family: "ip", table: "absent", chain: "INPUT", mode: "insert", rules: ours("A") });
     expect(await table.apply()).toMatchObject({ deferred: ["ip absent INPUT"], applyAgainMs: 1000 });
     clock.advance(400);
     expect((await table.apply()).applyAgainMs).toBe(600);

@@ -106,7 +106,7 @@ export function pieces(world: () => KernelWorld): void {
     await table.apply();
     const handles = async (): Promise<string[]> => (await kernel.rules(OWN, "draw-2")).map(({ handle }) => `${handle}`);
     const former = await handles();
-    const successor = table.set({ ...ENDPOINTS, set: "successor" });
+    const successor = table.packedSet({ ...ENDPOINTS, set: "successor" });
     for (let i = 0; i < ENDPOINT_COUNT; i++) successor.put(indexed(1, i), endpoint("10.0.1.1"));
     table.chain({ chain: "draw-2", rules: [draw(2, "successor")] });
     table.removeSet("endpoints");

@@ -2,7 +2,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, it } from "vitest";
 import { FieldError } from "../../../src/nft/language/field-error.js";
-import { Table as LibraryTable } from "../../../src/nft/table.js";
 import type { SetEntry, SetSpec } from "../../../src/nft/handles/set-spec.js";
 import type { Kernel } from "../../../src/nft/kernel/kernel.js";
 import { CATCH_ALL } from "../../../src/nft/elements/rows.js";
@@ -19,7 +18,7 @@ export function catchAlls(kernel: () => Kernel): void {
   it("ranges of a concatenation, and the catch-all element, change one by one", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
     const spec = { set: "boxes", key: ["ipv4_addr", "mark"], data: ["mark"], interval: true } as const;
-    const boxes = table.set(spec);
+    const boxes = table.packedSet(spec);
     const box = (first: string, from: number, last: string, to: number): Uint8Array =>
       Uint8Array.from([...ip(first), 0, 0, 0, from, ...ip(last), 0, 0, 0, to]);
     boxes.put(box("10.0.0.0", 1, "10.0.0.255", 9), ip("0.0.0.1"));
@@ -35,7 +34,7 @@ export function catchAlls(kernel: () => Kernel): void {
     expect(operations(await table.apply())).toBe("element +2 -2");
     expect(await table.check()).toBe("same");
     const again = new Table(kernel(), { family: "ip", name: NAME });
-    const same = again.set(spec);
+    const same = again.packedSet(spec);
     boxes.forEach((key, data) => void same.put(key, data));
     expect((await again.apply()).transactions).toBe(0);
     boxes.clear();
@@ -44,7 +43,7 @@ export function catchAlls(kernel: () => Kernel): void {
 
   it("a set that has keys may have a catch-all element", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
-    const marks = table.set({ set: "marks", key: ["ipv4_addr"], data: ["mark"], counters: {} });
+    const marks = table.packedSet({ set: "marks", key: ["ipv4_addr"], data: ["mark"], counters: {} });
     marks.put(ip("10.0.0.1"), ip("0.0.0.1"));
     await table.apply();
     marks.put(CATCH_ALL, ip("0.0.0.2"));
@@ -53,7 +52,9 @@ export function catchAlls(kernel: () => Kernel): void {
     marks.put(CATCH_ALL, ip("0.0.0.3"));
     expect(operations(await table.apply())).toBe("element +1 -1");
     const again = new Table(kernel(), { family: "ip", name: NAME });
-    again.set({ set: "marks", key: ["ipv4_addr"], data: ["mark"], counters: {} }).put(ip("10.0.0.1"), ip("0.0.0.1"));
+    again
+      .packedSet({ set: "marks", key: ["ipv4_addr"], data: ["mark"], counters: {} })
+      .put(ip("10.0.0.1"), ip("0.0.0.1"));
     expect(operations(await again.apply())).toBe("element -1");
     expect(await table.check()).toBe("different");
     expect(operations(await table.apply())).toBe("element +1");
@@ -64,7 +65,7 @@ export function catchAlls(kernel: () => Kernel): void {
 export function expiredCatchAlls(kernel: () => Kernel): void {
   it("a catch-all element can be put again after it expired", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
-    const rest = table.set({ set: "rest", key: ["ipv4_addr"], data: ["mark"], interval: true, timeoutMs: 0 });
+    const rest = table.packedSet({ set: "rest", key: ["ipv4_addr"], data: ["mark"], interval: true, timeoutMs: 0 });
     rest.put(CATCH_ALL, ip("0.0.0.1"), 100);
     await table.apply();
     await sleep(200);
@@ -73,7 +74,7 @@ export function expiredCatchAlls(kernel: () => Kernel): void {
     expect(operations(await table.apply())).toBe("element +1");
     expect(await table.check()).toBe("same");
     const again = new Table(kernel(), { family: "ip", name: NAME });
-    const kept = again.set({ ...rest.spec, keep: true });
+    const kept = again.packedSet({ ...rest.spec, keep: true });
     expect((await again.apply()).transactions).toBe(0);
     expect(kept.get(CATCH_ALL)).toEqual(ip("0.0.0.2"));
   });
@@ -127,8 +128,8 @@ interface AnySet {
   entries(): readonly { key: unknown; data?: unknown; comment?: string; timeoutMs?: number }[];
 }
 
-function declared(kernel: Kernel): { table: LibraryTable; sets: AnySet[] } {
-  const table = new LibraryTable(kernel, { family: "inet", name: NAME });
+function declared(kernel: Kernel): { table: Table; sets: AnySet[] } {
+  const table = new Table(kernel, { family: "inet", name: NAME });
   return { table, sets: SPECS.map((spec) => table.set(spec) as unknown as AnySet) };
 }
 

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
 import type { Kernel } from "../../../src/nft/kernel/kernel.js";
-import { TableWatch } from "../../../src/nft/sync/table-watch.js";
+import { TableWatch } from "../../../src/nft/table-watch.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { operations, OWN, serviceTable, type ServiceTable } from "./build.js";
@@ -37,7 +37,7 @@ export function readingAhead(world: () => KernelWorld): void {
   /** Declares a table that includes a set that packets fill. */
   function declare(kernel: Kernel): ServiceTable {
     const declared = serviceTable(kernel);
-    declared.table.set({ set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000 });
+    declared.table.packedSet({ set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000 });
     return declared;
   }
 
@@ -97,7 +97,7 @@ export function readingAhead(world: () => KernelWorld): void {
     await watch.open();
     again.table.readAhead();
     again.table.removeSet("endpoints");
-    again.table.set({ set: "endpoints", key: ["ipv4_addr"] }).put(Uint8Array.of(10, 0, 0, 1));
+    again.table.packedSet({ set: "endpoints", key: ["ipv4_addr"] }).put(Uint8Array.of(10, 0, 0, 1));
     again.table.chain({ chain: "services", rules: [] });
     await again.table.apply();
     const sets = await world().kernel.sets(OWN);

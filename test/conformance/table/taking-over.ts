@@ -165,7 +165,7 @@ export function takingOver(kernel: () => Kernel): void {
     const before = serviceTable(kernel());
     before.service(1, 1);
     before.table.chain({ chain: "old", rules: [draw(7)] });
-    const map = before.table.set({ ...VIPS, set: "old-map" });
+    const map = before.table.packedSet({ ...VIPS, set: "old-map" });
     map.put(vip(9), new Uint8Array(Uint32Array.of(before.table.verdictId({ verdict: "goto", chain: "old" })).buffer));
     await before.table.apply();
     const clock = new TestClock();
@@ -173,7 +173,7 @@ export function takingOver(kernel: () => Kernel): void {
     service(1, 1);
     await table.apply();
     expect(await kernel().rules(OWN, "old")).toHaveLength(1);
-    table.set({ ...ENDPOINTS, comment: "another one" });
+    table.packedSet({ ...ENDPOINTS, comment: "another one" });
     const result = await table.apply();
     expect([result.resynced, operations(result)]).toEqual([undefined, "rule +1 -2 set +1 -1 element +1"]);
     expect(await kernel().rules(OWN, "old")).toEqual([]);

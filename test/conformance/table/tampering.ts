@@ -154,7 +154,7 @@ export function tampering(world: () => KernelWorld): void {
     ]);
     table.invalidate("test");
     table.removeSet("vips");
-    table.set({ ...VIPS, comment: "another one" });
+    table.packedSet({ ...VIPS, comment: "another one" });
     service(1, 2);
     await table.apply();
     expect((await kernel.chains(OWN)).map(({ chain }) => chain).toSorted()).toEqual([
@@ -169,9 +169,9 @@ export function tampering(world: () => KernelWorld): void {
     const other = await world().other();
     const { table } = wanted(kernel);
     const clients = { set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 600_000, size: 1000 } as const;
-    table.set(clients);
+    table.packedSet(clients);
     table
-      .set({ set: "counted", key: ["ipv4_addr"], data: ["mark"], counters: {} })
+      .packedSet({ set: "counted", key: ["ipv4_addr"], data: ["mark"], counters: {} })
       .put(ip("10.0.0.1"), Uint8Array.of(1, 0, 0, 0));
     table.chain({ chain: "use", rules: [rule({ field: "saddr", value: "@clients" })] });
     await table.apply();

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, it } from "vitest";
 
 import type { ElementBatch, Kernel, Op } from "../../../src/nft/kernel/kernel.js";
-import { type ForeignChange, TableWatch } from "../../../src/nft/sync/table-watch.js";
+import { type ForeignChange, TableWatch } from "../../../src/nft/table-watch.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { pack } from "../../support/operations.ts";
@@ -145,7 +145,7 @@ export function watching(world: () => KernelWorld): void {
     other = await world().other();
     heard = [];
     own = serviceTable(kernel);
-    own.table.set({ set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000 });
+    own.table.packedSet({ set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000 });
     watch = new TableWatch(kernel, [own.table], {
       changed: (_table, change) => {
         heard.push(change);
@@ -238,7 +238,9 @@ export function watching(world: () => KernelWorld): void {
 
   it("a check compares ranges and elements that wait for deletion, but not elements that packets add", async () => {
     await watch.close();
-    own.table.set({ set: "nets", key: ["ipv4_addr"], interval: true }).replaceNets(["10.0.0.0/8", "192.168.0.0/16"]);
+    own.table
+      .packedSet({ set: "nets", key: ["ipv4_addr"], interval: true })
+      .replaceNets(["10.0.0.0/8", "192.168.0.0/16"]);
     own.service(2, 1);
     await own.table.apply();
     await other.commit([

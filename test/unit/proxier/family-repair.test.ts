@@ -313,6 +313,8 @@ describe("a table that another process changes", () => {
     let calls = 0;
     proxier = make({ watch: false, clock: { now: () => performance.now() + ++calls / 1000 } });
     await begin();
+    // As with a watch, which here does not hear of the change.
+    for (const { table } of proxier.families) table.listening(true);
     const shard = shardOf(new KeyPacker("ip").vip("10.96.0.1", "TCP", 80).service);
     const endpoints = endpointsName(shard);
     await other.commit([{ op: "flush", kind: "elements", ...TABLE, set: endpoints }]);

@@ -36,7 +36,7 @@ async function miscount(table: string, set: string): Promise<void> {
 }
 
 function wantMap(table: Table): void {
-  const map = table.set({ ...VIPS, set: "more" });
+  const map = table.packedSet({ ...VIPS, set: "more" });
   table.chain({ chain: "to-more", rules: [rule(counter)] });
   map.put(vip(1), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "goto", chain: "to-more" })).buffer));
 }

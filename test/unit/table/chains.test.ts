@@ -16,7 +16,7 @@ describe("chains of an earlier run", () => {
     earlier.service(3, 3);
     await earlier.table.apply();
     const { table, service } = serviceTable(kernel, { clock });
-    table.set({ ...VIPS, deferUndesired: true });
+    table.packedSet({ ...VIPS, deferUndesired: true });
     await table.load();
     service(1, 1);
     return table;
@@ -42,7 +42,7 @@ describe("chains of an earlier run", () => {
 
   it("are removed at once with the elements if their rules need removed objects", async () => {
     const table = await restarted(kernel, { now: () => 0 });
-    table.set({ ...ENDPOINTS, comment: "another" });
+    table.packedSet({ ...ENDPOINTS, comment: "another" });
     await table.apply();
     expect(await names(kernel)).toEqual(["draw-1"]);
   });
@@ -89,9 +89,9 @@ describe("chains that are written before the verdicts that refer to them", () =>
   it("stay in the main transaction if they need recreated objects", async () => {
     const { table, service } = serviceTable(kernel);
     service(1, 1);
-    table.set({ set: "clients", key: ["ipv4_addr"] });
+    table.packedSet({ set: "clients", key: ["ipv4_addr"] });
     await table.apply();
-    table.set({ set: "clients", key: ["ipv4_addr", "inet_service"] });
+    table.packedSet({ set: "clients", key: ["ipv4_addr", "inet_service"] });
     table.chain({ chain: "wary", rules: [rule({ field: ["saddr", "th dport"], value: "@clients" }, drop)] });
     service(2, 1);
     let commits = 0;
@@ -124,7 +124,7 @@ describe("elements of an earlier run", () => {
     await earlier.table.apply();
     let now = 0;
     const { table, service, endpoints } = serviceTable(kernel, { clock: { now: () => now } });
-    table.set({ ...ENDPOINTS, deferUndesired });
+    table.packedSet({ ...ENDPOINTS, deferUndesired });
     await table.load();
     service(1, 1);
     const result = await table.apply();

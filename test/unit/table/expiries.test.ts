@@ -20,7 +20,7 @@ test.each([1, 2, 3, 4, 5, 6, 7, 8])("random changes keep the expiries right, wit
   const pick = (limit: number): number => dice.below(limit);
   const kernel = new FakeKernel({ now: () => now });
   const table = new Table(kernel, { family: "ip", name: REF.table, clock: { now: () => now } });
-  const set = table.set({ set: "s", key: ["ipv4_addr"], timeoutMs: DEFAULT_MS });
+  const set = table.packedSet({ set: "s", key: ["ipv4_addr"], timeoutMs: DEFAULT_MS });
   const ends = new Map<number, number>();
   const key = (last: number): Uint8Array => Uint8Array.of(192, 0, 2, last);
 

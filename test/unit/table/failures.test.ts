@@ -52,8 +52,8 @@ describe("a refused transaction", () => {
 
   it("is tried once more if another process has filled the set", async () => {
     const kernel = new FakeKernel();
-    const table = new Table(kernel, { ...OWN, name: OWN.table });
-    const set = table.set({ set: "s", key: ["ipv4_addr"], size: 2 });
+    const table = new Table(kernel, { family: OWN.family, name: OWN.table });
+    const set = table.packedSet({ set: "s", key: ["ipv4_addr"], size: 2 });
     set.put(Uint8Array.of(1, 1, 1, 1));
     await table.apply();
     const theirs = { count: 1, keyLen: 4, dataLen: 0, bytes: Uint8Array.of(9, 9, 9, 9) };
@@ -208,7 +208,7 @@ describe("while apply() or load() runs", () => {
     "an element with other data": ({ endpoints }) => void endpoints.put(indexed(1, 0), endpoint("10.0.1.9")),
     "an added chain": ({ table }) => table.chain({ chain: "late", rules: [] }),
     "a deleted chain": ({ table }) => table.removeChain("draw-2"),
-    "an added set": ({ table }) => void table.set({ set: "late", key: ["ipv4_addr"] }),
+    "an added set": ({ table }) => void table.packedSet({ set: "late", key: ["ipv4_addr"] }),
     "a deleted set": ({ table }) => table.removeSet("vips"),
   };
 

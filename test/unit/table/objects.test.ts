@@ -17,7 +17,7 @@ function ownTable(kernel: FakeKernel, now: () => number = () => 0): Table {
 it("a new object goes ahead with the new chain whose rules name it", async () => {
   const kernel = new FakeKernel();
   const table = ownTable(kernel);
-  const map = table.set({ set: "m", key: ["ipv4_addr"], data: "verdict" });
+  const map = table.packedSet({ set: "m", key: ["ipv4_addr"], data: "verdict" });
   table.chain({ chain: "in", base: INPUT, rules: [rule({ action: "vmap", key: ["saddr"], map: "m" })] });
   await table.apply();
   table.object({ kind: "counter", object: "web" });
@@ -39,8 +39,8 @@ it("an object goes ahead of many elements that no packet can see yet, and its ma
   const kernel = new FakeKernel();
   const table = new Table(kernel, { family: OWN.family, name: OWN.table, pieceElements: 10 });
   table.object({ kind: "counter", object: "web" });
-  const names = table.set({ set: "named", key: ["ipv4_addr"], data: { object: "counter" } });
-  const set = table.set({ set: "many", key: ["ipv4_addr"] });
+  const names = table.packedSet({ set: "named", key: ["ipv4_addr"], data: { object: "counter" } });
+  const set = table.packedSet({ set: "many", key: ["ipv4_addr"] });
   const web = numberOf(table.verdictId({ kind: "counter", object: "web" }));
   for (let i = 0; i < 30; i++) {
     set.put(Uint8Array.of(10, 0, 0, i));
@@ -74,7 +74,7 @@ it("an element in its grace period does not keep its object", async () => {
   const kernel = new FakeKernel();
   const table = ownTable(kernel);
   for (const object of ["a", "b"]) table.object({ kind: "counter", object });
-  const map = table.set({ set: "m", key: ["ipv4_addr"], data: { object: "counter" } });
+  const map = table.packedSet({ set: "m", key: ["ipv4_addr"], data: { object: "counter" } });
   for (const [i, object] of ["a", "b"].entries())
     map.put(Uint8Array.of(10, 0, 0, i), numberOf(table.verdictId({ kind: "counter", object })));
   await table.apply();
@@ -88,7 +88,7 @@ it("an element gets another object, which keeps its number until nothing uses it
   const kernel = new FakeKernel();
   const table = ownTable(kernel);
   for (const object of ["a", "b"]) table.object({ kind: "counter", object });
-  const map = table.set({ set: "m", key: ["ipv4_addr"], data: { object: "counter" } });
+  const map = table.packedSet({ set: "m", key: ["ipv4_addr"], data: { object: "counter" } });
   const idOf = (object: string): number => table.verdictId({ kind: "counter", object });
   map.put(KEY, numberOf(idOf("a")));
   await table.apply();

@@ -14,7 +14,7 @@ const isFlush = (op: Op): boolean => op.kind === "elements" && op.op === "flush"
 /** A table with a map, and a chain that only the map refers to; `remove` makes both unwanted. */
 async function withMap(kernel: FakeKernel): Promise<{ table: Table; remove: () => void }> {
   const { table } = serviceTable(kernel);
-  const map = table.set({ ...VIPS, set: "more" });
+  const map = table.packedSet({ ...VIPS, set: "more" });
   table.chain({ chain: "to-more", rules: [rule(counter)] });
   map.put(vip(1), new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "goto", chain: "to-more" })).buffer));
   await table.apply();
@@ -62,7 +62,7 @@ describe.each<DeletedMaps>(["let go", "hold on", "come back twice"])(
     it("the kernel is asked once, and not before a map is deleted", async () => {
       const runs = dryRuns(kernel);
       const { table, remove } = await withMap(kernel);
-      table.set({ ...VIPS, set: "another" });
+      table.packedSet({ ...VIPS, set: "another" });
       await table.apply();
       expect(runs.count).toBe(0);
       remove();

@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 
 import { TableFlag } from "../../../src/nft/kernel/constants.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import { TableWatch } from "../../../src/nft/sync/table-watch.js";
+import { TableWatch } from "../../../src/nft/table-watch.js";
 import { operations, OWN, serviceTable } from "../../conformance/table/build.js";
 
 const OWNED = TableFlag.owner | TableFlag.persist;

@@ -5,7 +5,7 @@ import { KernelError } from "../../../src/nft/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Monitor, MonitorHandlers, Op } from "../../../src/nft/kernel/kernel.js";
 import { Table } from "../../../src/nft/engine-exports.js";
-import { TableWatch, type WatchOptions } from "../../../src/nft/sync/table-watch.js";
+import { TableWatch, type WatchOptions } from "../../../src/nft/table-watch.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { indexed, operations, OWN, serviceTable, type ServiceTable } from "../../conformance/table/build.js";
 
@@ -260,7 +260,7 @@ describe("a check while the table is being written", () => {
   });
 
   it("delays an apply by the elements of one set at most", async () => {
-    for (const set of ["a", "b", "c"]) own.table.set({ set, key: ["ipv4_addr"] });
+    for (const set of ["a", "b", "c"]) own.table.packedSet({ set, key: ["ipv4_addr"] });
     await own.table.apply();
     let dumps = 0;
     let waiting = 0;

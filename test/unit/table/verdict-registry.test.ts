@@ -20,7 +20,7 @@ class Wants {
     readonly dice: Dice,
     readonly table: Table,
   ) {
-    for (const set of MAPS) table.set(specOf(set));
+    for (const set of MAPS) table.packedSet(specOf(set));
   }
 
   /** Some elements are added, removed, or sent elsewhere: to a new chain, an existing one, or a former one. */
@@ -42,7 +42,7 @@ class Wants {
 
   /** Declares the same state in another table. */
   repeat(table: Table): void {
-    for (const set of MAPS) table.set(specOf(set));
+    for (const set of MAPS) table.packedSet(specOf(set));
     for (const chain of new Set(this.#goes.values())) table.chain({ chain, rules: [rule(drop)] });
     for (const element of this.#goes.keys()) this.#tell(element, table);
   }
@@ -51,16 +51,16 @@ class Wants {
     const [set, last] = element.split(" ");
     const key = Uint8Array.of(10, 0, 0, Number(last));
     const chain = this.#goes.get(element);
-    if (chain === undefined) table.set(specOf(set)).delete(key);
+    if (chain === undefined) table.packedSet(specOf(set)).delete(key);
     else {
       const id = table.verdictId({ verdict: "goto", chain });
-      table.set(specOf(set)).put(key, new Uint8Array(Uint32Array.of(id).buffer));
+      table.packedSet(specOf(set)).put(key, new Uint8Array(Uint32Array.of(id).buffer));
     }
   }
 }
 
 const specOf = (set: string): SetSpec => ({ set, key: ["ipv4_addr"], data: "verdict" });
-const own = (kernel: FakeKernel): Table => new Table(kernel, { ...OWN, name: OWN.table });
+const own = (kernel: FakeKernel): Table => new Table(kernel, { family: OWN.family, name: OWN.table });
 
 it.each([1, 2, 3, 4])("verdicts stay right through random changes and failures (seed %i)", async (seed) => {
   const kernel = new FakeKernel();
@@ -86,7 +86,7 @@ it.each([1, 2, 3, 4])("verdicts stay right through random changes and failures (
 
 it("a number is valid as long as its chain is desired, whether anything refers to it or not", async () => {
   const table = own(new FakeKernel());
-  const map = table.set(specOf("m"));
+  const map = table.packedSet(specOf("m"));
   table.chain({ chain: "a", rules: [] });
   await table.apply();
   const id = table.verdictId({ verdict: "goto", chain: "a" });
@@ -102,7 +102,7 @@ it("a number is valid as long as its chain is desired, whether anything refers t
 it("an element may only refer to a desired chain, however often it is tried", async () => {
   const table = own(new FakeKernel());
   const id = table.verdictId({ verdict: "goto", chain: "nowhere" });
-  table.set(specOf("m")).put(Uint8Array.of(10, 0, 0, 1), new Uint8Array(Uint32Array.of(id).buffer));
+  table.packedSet(specOf("m")).put(Uint8Array.of(10, 0, 0, 1), new Uint8Array(Uint32Array.of(id).buffer));
   const refusal = { code: "invalid", faulty: [{ kind: "chain", chain: "nowhere" }] };
   for (let i = 0; i < 2; i++) await expect(table.apply()).rejects.toMatchObject(refusal);
   table.chain({ chain: "nowhere", rules: [] });
@@ -113,9 +113,9 @@ it("a map whose keys change releases its elements, and the chains that they refe
   const table = own(new FakeKernel());
   table.chain({ chain: "a", rules: [] });
   const id = table.verdictId({ verdict: "goto", chain: "a" });
-  table.set(specOf("m")).put(Uint8Array.of(10, 0, 0, 1), new Uint8Array(Uint32Array.of(id).buffer));
+  table.packedSet(specOf("m")).put(Uint8Array.of(10, 0, 0, 1), new Uint8Array(Uint32Array.of(id).buffer));
   await table.apply();
-  expect(table.set({ ...specOf("m"), key: ["ipv4_addr", "inet_service"] }).size).toBe(0);
+  expect(table.packedSet({ ...specOf("m"), key: ["ipv4_addr", "inet_service"] }).size).toBe(0);
   table.removeChain("a");
   expect((await table.apply()).transactions).toBe(1);
 });

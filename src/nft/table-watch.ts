@@ -1,7 +1,8 @@
 /** Listens to other processes' changes of our tables. */
-import { Backoff } from "../../base/backoff.js";
-import type { ChangeBatch, Kernel, Monitor, TableRef } from "../kernel/kernel.js";
-import { check, watchHandlers, watchOptions } from "../statements/checks.js";
+import { Backoff } from "../base/backoff.js";
+import type { ChangeBatch, Kernel, Monitor } from "./kernel/kernel.js";
+import { check, watchHandlers, watchOptions } from "./statements/checks.js";
+import type { Table } from "./table.js";
 
 /** A change of one table by another process in one transaction. */
 export interface ForeignChange {
@@ -15,22 +16,9 @@ export interface ForeignChange {
   readonly process?: { readonly pid: number; readonly name: string };
 }
 
-/** A table that receives its change events. `Table` implements it. */
-export interface WatchedTable {
-  readonly ref: TableRef;
-  /** True: `notice` gets the events of every table. Default: of those that are watched. */
-  readonly noticesAllTables?: boolean;
-  /** Notes a transaction. Returns descriptions of another process's changes. */
-  notice(batch: ChangeBatch): readonly string[];
-  /** Whether every transaction is passed to `notice` from now on. */
-  listening(listening: boolean): void;
-  /** Events were lost, so anything may have happened. Returns false if that was known. */
-  eventsLost(reason: string): boolean;
-}
-
-export interface WatchHandlers<Watched extends WatchedTable = WatchedTable> {
+export interface WatchHandlers {
   /** The table has noted the change: its next apply repairs it. */
-  changed(table: Watched, change: ForeignChange): void;
+  changed(table: Table, change: ForeignChange): void;
   /** Events were lost for a while, and every table has noted it. Not called again before the next read. */
   lost(reason: string): void;
   /** Nobody is listening. The next attempt is in `againMs`. */
@@ -47,10 +35,10 @@ const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 60_000;
 
 /** Listens for changes by other processes to our tables. Throws FieldError. */
-export class TableWatch<Watched extends WatchedTable = WatchedTable> {
+export class TableWatch {
   readonly #kernel: Kernel;
-  readonly #tables: readonly Watched[];
-  readonly #handlers: WatchHandlers<Watched>;
+  readonly #tables: readonly Table[];
+  readonly #handlers: WatchHandlers;
   readonly #backoff: Backoff;
   #monitor: Monitor | undefined;
   #opening: Promise<void> = Promise.resolve();
@@ -60,12 +48,7 @@ export class TableWatch<Watched extends WatchedTable = WatchedTable> {
   #port = 0;
   #closed = false;
 
-  constructor(
-    kernel: Kernel,
-    tables: readonly Watched[],
-    handlers: WatchHandlers<Watched>,
-    options: WatchOptions = {},
-  ) {
+  constructor(kernel: Kernel, tables: readonly Table[], handlers: WatchHandlers, options: WatchOptions = {}) {
     check(watchHandlers, "handlers", handlers);
     check(watchOptions, "options", options);
     this.#kernel = kernel;
