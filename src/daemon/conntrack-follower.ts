@@ -1,4 +1,4 @@
-import { ConntrackMetrics } from "../conntrack/metrics.js";
+import { ConntrackMetrics } from "../observe/conntrack-metrics.js";
 import { NetlinkConntrack } from "../nft/conntrack/netlink-conntrack.js";
 import { ConntrackService, type ConntrackServiceOptions, type GcInterval } from "../conntrack/conntrack-service.js";
 import { readNumber } from "../node/kernel-number.js";

@@ -1,9 +1,9 @@
 /** Connections of services, as the kernel counts them. They are only read from the kernel for a scrape. */
-import { Counter, Gauge, type Registry } from "prom-client";
+import type { Counter, Registry } from "prom-client";
 import type { ServedCounts } from "../model/service-port-view.js";
 import { yieldToEventLoop } from "../base/time-slice.js";
 import type { IpFamily } from "../base/ip.js";
-import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
+import { FAMILY_LABELS, MetricMaker } from "./metric-maker.js";
 import type { ServicePortStatus } from "./status-report.js";
 
 const DEFAULT_SERIES = 2000;
@@ -36,17 +36,13 @@ export function registerConnectionMetrics(
   source: ConnectionSource,
   { families, series = DEFAULT_SERIES }: ConnectionMetricsOptions,
 ): void {
-  for (const what of ["services", "endpoints"] as const) {
-    const gauge: Gauge<"ip_family"> = new Gauge({
-      name: `nftproxier_${what}`,
-      help: what === "services" ? "Active services now" : "Endpoints that receive traffic now",
-      labelNames: ["ip_family"],
-      registers: [registry],
-      collect: () => {
-        for (const family of families) gauge.set(FAMILY_LABELS[family], source.counts(family)[what]);
-      },
-    });
-  }
+  const make = new MetricMaker(registry, families);
+  make.familyGauge("nftproxier_services", "Active services now", (family) => source.counts(family).services);
+  make.familyGauge(
+    "nftproxier_endpoints",
+    "Endpoints that receive traffic now",
+    (family) => source.counts(family).endpoints,
+  );
   if (series === 0) return;
   let omittedSeries = 0;
   /**
@@ -60,30 +56,28 @@ export function registerConnectionMetrics(
       collecting = undefined;
     }
   };
-  const connections: Counter<Label> = new Counter({
-    name: NAME,
-    help: "New connections to a service's addresses and node port that got an endpoint. The kernel counts them since the service's elements were created",
-    labelNames: LABELS,
-    registers: [registry],
-    collect: () => (collecting ??= collectAll()),
-  });
+  const connections: Counter<Label> = make.counter(
+    NAME,
+    "New connections to a service's addresses and node port that got an endpoint. The kernel counts them since the service's elements were created",
+    LABELS,
+    () => (collecting ??= collectAll()),
+  );
   // Registered after the counter, so that they are from the same scrape.
-  const refused: Counter<Label | "reason"> = new Counter({
-    name: REFUSED,
-    help: "Packets of new connections that a service or its endpoints refused or dropped, by reason. The kernel counts them since the first one, and starts again after an hour without one (reason endpoint: a minute)",
-    labelNames: [...LABELS, "reason"],
-    registers: [registry],
-    collect: () => collecting,
-  });
-  const omitted: Gauge = new Gauge({
-    name: "nftproxier_service_connections_omitted_series",
-    help: `Service ports that ${NAME} omits now, because there are more than --connection-series`,
-    registers: [registry],
-    collect: async () => {
+  const refused: Counter<Label | "reason"> = make.counter(
+    REFUSED,
+    "Packets of new connections that a service or its endpoints refused or dropped, by reason. The kernel counts them since the first one, and starts again after an hour without one (reason endpoint: a minute)",
+    [...LABELS, "reason"],
+    () => collecting,
+  );
+  make.gauge(
+    "nftproxier_service_connections_omitted_series",
+    `Service ports that ${NAME} omits now, because there are more than --connection-series`,
+    [],
+    async (omitted) => {
       await collecting;
       omitted.set(omittedSeries);
     },
-  });
+  );
 }
 
 interface Counters {

@@ -2,18 +2,8 @@
  * kube-proxy's metrics in nftables mode: names, labels, help texts and buckets of release 1.36 (pkg/proxy/metrics,
  * component-base/metrics/prometheus/restclient, component-base/metrics/version.go). They are all alpha there.
  */
-import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import { FAMILY_NAMES } from "../base/ip-families.js";
-import type { IpFamily } from "../base/ip.js";
-
-type FamilyLabel = "ip_family";
-export type FamilyLabels = Readonly<Record<FamilyLabel, string>>;
-
-/** Labels of each family, as constants: counting allocates nothing. */
-export const FAMILY_LABELS: Readonly<Record<IpFamily, FamilyLabels>> = {
-  ip: Object.freeze({ ip_family: FAMILY_NAMES.ip }),
-  ip6: Object.freeze({ ip_family: FAMILY_NAMES.ip6 }),
-};
+import type { Gauge } from "prom-client";
+import type { MetricMaker } from "./metric-maker.js";
 
 const SYNC_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);
 const PROGRAMMING_BUCKETS = [
@@ -30,86 +20,38 @@ export const KUBE_PROXY_VERSION = "v1.36.0";
 /** Go's names of architectures, if they differ from Node's. */
 const GO_ARCHITECTURES: Readonly<Record<string, string>> = { x64: "amd64", ia32: "386" };
 
-/** Makes metrics without labels, and metrics with the label `ip_family` whose series exist from the start. */
-export class MetricMaker {
-  readonly registry: Registry;
-  readonly #families: readonly FamilyLabels[];
-  readonly #prefix: string;
-
-  /** `prefix` precedes each help text: component-base puts the metric's stability there. */
-  constructor(registry: Registry, families: readonly IpFamily[], prefix = "") {
-    this.registry = registry;
-    this.#families = families.map((family) => FAMILY_LABELS[family]);
-    this.#prefix = prefix;
-  }
-
-  histogram(name: string, help: string, buckets: number[]): Histogram<FamilyLabel> {
-    const histogram = new Histogram({ ...this.#named(name, help), buckets, labelNames: ["ip_family"] });
-    for (const family of this.#families) histogram.zero(family);
-    return histogram;
-  }
-
-  counter(name: string, help: string): Counter<FamilyLabel> {
-    const counter = new Counter({ ...this.#named(name, help), labelNames: ["ip_family"] });
-    for (const family of this.#families) counter.inc(family, 0);
-    return counter;
-  }
-
-  /** Its series appear when they are set: 0 would be a wrong value for a time counted from 1970. */
-  timestamp(name: string, help: string): Gauge<FamilyLabel> {
-    return new Gauge({ ...this.#named(name, help), labelNames: ["ip_family"] });
-  }
-
-  /** One series per code. */
-  codeCounter(name: string, help: string, codes: readonly string[]): Counter<"code"> {
-    const counter = new Counter({ ...this.#named(name, help), labelNames: ["code"] });
-    for (const code of codes) counter.inc({ code }, 0);
-    return counter;
-  }
-
-  plainGauge(name: string, help: string): Gauge {
-    return new Gauge(this.#named(name, help));
-  }
-
-  plainCounter(name: string, help: string): Counter {
-    return new Counter(this.#named(name, help));
-  }
-
-  #named(name: string, help: string): { name: string; help: string; registers: [Registry] } {
-    return { name, help: this.#prefix + help, registers: [this.registry] };
-  }
-}
-
 const RULES = "kubeproxy_sync_proxy_rules";
 const LATENCY = "SyncProxyRules latency in seconds";
 
 /** Metrics of writes: their duration, their failures, and the time of a change from its cause to the kernel. */
 export function syncMetrics(make: MetricMaker) {
   // Writes need no separate cleanup here, so this stays 0. It exists for users with an alert on it.
-  make.counter(`${RULES}_nftables_cleanup_failures_total`, "Cumulative proxy nftables cleanup failures");
+  make.familyCounter(`${RULES}_nftables_cleanup_failures_total`, "Cumulative proxy nftables cleanup failures");
   return {
-    duration: make.histogram(`${RULES}_duration_seconds`, LATENCY, SYNC_BUCKETS),
-    full: make.histogram(
+    duration: make.familyHistogram(`${RULES}_duration_seconds`, LATENCY, SYNC_BUCKETS),
+    full: make.familyHistogram(
       "kubeproxy_sync_full_proxy_rules_duration_seconds",
       `${LATENCY} for full resyncs`,
       SYNC_BUCKETS,
     ),
-    partial: make.histogram(
+    partial: make.familyHistogram(
       "kubeproxy_sync_partial_proxy_rules_duration_seconds",
       `${LATENCY} for partial resyncs`,
       SYNC_BUCKETS,
     ),
-    programming: make.histogram(
+    programming: make.familyHistogram(
       "kubeproxy_network_programming_duration_seconds",
       "In Cluster Network Programming Latency in seconds",
       PROGRAMMING_BUCKETS,
     ),
-    last: make.timestamp(`${RULES}_last_timestamp_seconds`, "The last time proxy rules were successfully synced"),
-    lastQueued: make.timestamp(
-      `${RULES}_last_queued_timestamp_seconds`,
-      "The last time a sync of proxy rules was queued",
-    ),
-    failures: make.counter(`${RULES}_nftables_sync_failures_total`, "Cumulative proxy nftables sync failures"),
+    // Their series appear when they are set: 0 would be a wrong value for a time counted from 1970.
+    last: make.gauge(`${RULES}_last_timestamp_seconds`, "The last time proxy rules were successfully synced", [
+      "ip_family",
+    ]),
+    lastQueued: make.gauge(`${RULES}_last_queued_timestamp_seconds`, "The last time a sync of proxy rules was queued", [
+      "ip_family",
+    ]),
+    failures: make.familyCounter(`${RULES}_nftables_sync_failures_total`, "Cumulative proxy nftables sync failures"),
   } as const;
 }
 
@@ -117,39 +59,42 @@ export function syncMetrics(make: MetricMaker) {
 export function objectMetrics(make: MetricMaker) {
   return {
     changes: {
-      Service: make.plainCounter(`${RULES}_service_changes_total`, "Cumulative proxy rules Service changes"),
-      EndpointSlice: make.plainCounter(`${RULES}_endpoint_changes_total`, "Cumulative proxy rules Endpoint changes"),
+      Service: make.counter(`${RULES}_service_changes_total`, "Cumulative proxy rules Service changes"),
+      EndpointSlice: make.counter(`${RULES}_endpoint_changes_total`, "Cumulative proxy rules Endpoint changes"),
     },
     pending: {
-      Service: make.plainGauge(`${RULES}_service_changes_pending`, "Pending proxy rules Service changes"),
-      EndpointSlice: make.plainGauge(`${RULES}_endpoint_changes_pending`, "Pending proxy rules Endpoint changes"),
+      Service: make.gauge(`${RULES}_service_changes_pending`, "Pending proxy rules Service changes"),
+      EndpointSlice: make.gauge(`${RULES}_endpoint_changes_pending`, "Pending proxy rules Endpoint changes"),
     },
-    noLocal: new Gauge({
-      name: `${RULES}_no_local_endpoints_total`,
-      help: "[ALPHA] Number of services with a Local traffic policy and no endpoints",
-      labelNames: ["traffic_policy", "ip_family"],
-      registers: [make.registry],
-    }),
+    noLocal: make.gauge(
+      `${RULES}_no_local_endpoints_total`,
+      "Number of services with a Local traffic policy and no endpoints",
+      ["traffic_policy", "ip_family"],
+    ),
   } as const;
 }
 
-/** Answers on the health port. */
+/** Answers on the health port. One series per code. */
 export function probeMetrics(make: MetricMaker) {
-  const codes = ["200", "503"];
+  const answers = (name: string, help: string) => {
+    const counter = make.counter(name, help, ["code"]);
+    for (const code of ["200", "503"]) counter.inc({ code }, 0);
+    return counter;
+  };
   return {
-    healthz: make.codeCounter("kubeproxy_proxy_healthz_total", "Cumulative proxy healthz HTTP status", codes),
-    livez: make.codeCounter("kubeproxy_proxy_livez_total", "Cumulative proxy livez HTTP status", codes),
+    healthz: answers("kubeproxy_proxy_healthz_total", "Cumulative proxy healthz HTTP status"),
+    livez: answers("kubeproxy_proxy_livez_total", "Cumulative proxy livez HTTP status"),
   } as const;
 }
 
 export function conntrackMetrics(make: MetricMaker) {
   return {
-    duration: make.histogram(
+    duration: make.familyHistogram(
       "kubeproxy_conntrack_reconciler_sync_duration_seconds",
       "ReconcileConntrackFlowsLatency latency in seconds",
       SYNC_BUCKETS,
     ),
-    deleted: make.counter(
+    deleted: make.familyCounter(
       "kubeproxy_conntrack_reconciler_deleted_entries_total",
       "Cumulative conntrack flows deleted by conntrack reconciler",
     ),
@@ -157,21 +102,19 @@ export function conntrackMetrics(make: MetricMaker) {
 }
 
 /** client-go's metrics of requests to the API server. */
-export function restMetrics(registry: Registry) {
+export function restMetrics(make: MetricMaker) {
   return {
-    requests: new Counter({
-      name: "rest_client_requests_total",
-      help: "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.",
-      labelNames: ["code", "method", "host"],
-      registers: [registry],
-    }),
-    duration: new Histogram({
-      name: "rest_client_request_duration_seconds",
-      help: "[ALPHA] Request latency in seconds. Broken down by verb, and host.",
-      labelNames: ["verb", "host"],
-      buckets: REST_BUCKETS,
-      registers: [registry],
-    }),
+    requests: make.counter(
+      "rest_client_requests_total",
+      "Number of HTTP requests, partitioned by status code, method, and host.",
+      ["code", "method", "host"],
+    ),
+    duration: make.histogram(
+      "rest_client_request_duration_seconds",
+      "Request latency in seconds. Broken down by verb, and host.",
+      REST_BUCKETS,
+      ["verb", "host"],
+    ),
   } as const;
 }
 
@@ -187,15 +130,13 @@ const BUILD_LABELS = [
   "platform",
 ] as const;
 
-export function buildInfo(registry: Registry): Gauge<(typeof BUILD_LABELS)[number]> {
-  return new Gauge({
-    name: "kubernetes_build_info",
-    help:
-      "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, " +
+export function buildInfo(make: MetricMaker): Gauge<(typeof BUILD_LABELS)[number]> {
+  return make.gauge(
+    "kubernetes_build_info",
+    "A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, " +
       "build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
-    labelNames: BUILD_LABELS,
-    registers: [registry],
-  });
+    BUILD_LABELS,
+  );
 }
 
 /** Labels of `kubernetes_build_info` for a version ("v1.36.0"). Labels that only a Kubernetes build has are empty. */

@@ -3,10 +3,10 @@
  * kube-proxy opens TCP listeners in its process, and rejects the other protocols. Here, rules do everything, so that no
  * listener can fail and no protocol is rejected.
  */
-import { Counter, Gauge, type Registry } from "prom-client";
+import type { Registry } from "prom-client";
 import type { IpFamily } from "../base/ip.js";
 import type { FamilyRuleset } from "../ruleset/family-ruleset.js";
-import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
+import { FAMILY_LABELS, MetricMaker } from "./metric-maker.js";
 
 const PREFIX = "kubeproxy_nftables_localhost_nodeport_";
 
@@ -17,31 +17,25 @@ interface LocalhostFamily {
 }
 
 export function registerLocalhostMetrics(registry: Registry, families: readonly LocalhostFamily[]): void {
-  const registers = [registry];
-  const listeners: Gauge<"ip_family"> = new Gauge({
-    name: `${PREFIX}listeners`,
-    help: "[ALPHA] Number of node ports reachable on loopback addresses, by protocol",
-    labelNames: ["ip_family"],
-    registers,
-    collect: () => {
-      for (const one of families)
-        listeners.set(FAMILY_LABELS[one.family], one.ready ? one.ruleset.localhostNodePorts : 0);
-    },
-  });
-  const failures = new Counter({
-    name: `${PREFIX}listener_creation_failures_total`,
-    help: "[ALPHA] Number of node ports that could not be listened on; always 0, because rules answer instead of sockets",
-    labelNames: ["ip_family"],
-    registers,
-  });
-  const rejected = new Counter({
-    name: `${PREFIX}rejected_packets_total`,
-    help: "[ALPHA] Number of packets rejected on localhost node ports for their protocol; always 0, because all protocols are served",
-    labelNames: ["ip_family", "protocol"],
-    registers,
-  });
-  for (const { family } of families) {
-    failures.inc(FAMILY_LABELS[family], 0);
+  const make = new MetricMaker(
+    registry,
+    families.map(({ family }) => family),
+    "[ALPHA] ",
+  );
+  make.familyGauge(
+    `${PREFIX}listeners`,
+    "Number of node ports reachable on loopback addresses, by protocol",
+    (asked) => families.find(({ family, ready }) => ready && family === asked)?.ruleset.localhostNodePorts ?? 0,
+  );
+  make.familyCounter(
+    `${PREFIX}listener_creation_failures_total`,
+    "Number of node ports that could not be listened on; always 0, because rules answer instead of sockets",
+  );
+  const rejected = make.counter(
+    `${PREFIX}rejected_packets_total`,
+    "Number of packets rejected on localhost node ports for their protocol; always 0, because all protocols are served",
+    ["ip_family", "protocol"],
+  );
+  for (const { family } of families)
     for (const protocol of ["UDP", "SCTP"]) rejected.inc({ ...FAMILY_LABELS[family], protocol }, 0);
-  }
 }

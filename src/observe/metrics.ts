@@ -1,5 +1,5 @@
 /** Metrics in a separate registry: kube-proxy's, so that its dashboards and alerts keep working, and ours, under `nftproxier_`. */
-import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
+import { collectDefaultMetrics, Registry } from "prom-client";
 import type { NoLocalEndpoints } from "../model/no-local-endpoints.js";
 import type { RequestReport } from "../objects/kubernetes/api-connection.js";
 import type { IpFamily } from "../base/ip.js";
@@ -8,15 +8,13 @@ import {
   buildInfo,
   buildLabels,
   conntrackMetrics,
-  FAMILY_LABELS,
-  type FamilyLabels,
   KUBE_PROXY_VERSION,
-  MetricMaker,
   objectMetrics,
   probeMetrics,
   restMetrics,
   syncMetrics,
 } from "./kube-proxy-metrics.js";
+import { FAMILY_LABELS, type FamilyLabels, MetricMaker } from "./metric-maker.js";
 
 interface MetricsOptions {
   /** The served families: their counters exist from the start, with 0. */
@@ -57,8 +55,8 @@ export class Metrics implements ProxierObserver {
     this.#objects = objectMetrics(make);
     this.#probes = probeMetrics(make);
     this.#conntrack = conntrackMetrics(make);
-    this.#rest = restMetrics(this.registry);
-    this.#build = buildInfo(this.registry);
+    this.#rest = restMetrics(make);
+    this.#build = buildInfo(new MetricMaker(this.registry, [], "[BETA] "));
     this.#own = ownMetrics(new MetricMaker(this.registry, options.families), options);
     processMetrics(this.registry);
 
@@ -152,34 +150,27 @@ export class Metrics implements ProxierObserver {
 }
 
 /** Our metrics: work for the kernel, waiting changes, and build information. */
-function ownMetrics(make: MetricMaker, { families, version, pendingMs }: MetricsOptions) {
-  const build = new Gauge({
-    name: "nftproxier_build_info",
-    help: "Always 1; the labels are the versions of nft-proxier and Node.js",
-    labelNames: ["version", "node_version"],
-    registers: [make.registry],
-  });
-  build.set({ version, node_version: process.version }, 1);
-  if (pendingMs !== undefined) {
-    const pending = new Gauge({
-      name: "nftproxier_oldest_pending_change_seconds",
-      help: "Age of the change that has been pending longest; 0 if none is pending",
-      labelNames: ["ip_family"],
-      registers: [make.registry],
-      // Computed at each scrape, not stored.
-      collect: () => {
-        for (const family of families) pending.set(FAMILY_LABELS[family], pendingMs(family) / 1000);
-      },
-    });
-  }
+function ownMetrics(make: MetricMaker, { version, pendingMs }: MetricsOptions) {
+  make
+    .gauge("nftproxier_build_info", "Always 1; the labels are the versions of nft-proxier and Node.js", [
+      "version",
+      "node_version",
+    ])
+    .set({ version, node_version: process.version }, 1);
+  if (pendingMs !== undefined)
+    make.familyGauge(
+      "nftproxier_oldest_pending_change_seconds",
+      "Age of the change that has been pending longest; 0 if none is pending",
+      (family) => pendingMs(family) / 1000,
+    );
   return {
-    kernel: make.histogram("nftproxier_sync_kernel_seconds", "Time per write in the kernel", KERNEL_BUCKETS),
-    transactions: make.counter("nftproxier_sync_transactions_total", "Transactions that the kernel accepted"),
-    operations: make.counter(
+    kernel: make.familyHistogram("nftproxier_sync_kernel_seconds", "Time per write in the kernel", KERNEL_BUCKETS),
+    transactions: make.familyCounter("nftproxier_sync_transactions_total", "Transactions that the kernel accepted"),
+    operations: make.familyCounter(
       "nftproxier_sync_operations_total",
       "Objects and elements that were added or deleted in the kernel",
     ),
-    bytes: make.counter("nftproxier_sync_bytes_total", "Bytes of netlink messages that the kernel accepted"),
+    bytes: make.familyCounter("nftproxier_sync_bytes_total", "Bytes of netlink messages that the kernel accepted"),
   } as const;
 }
 
@@ -194,9 +185,7 @@ function processMetrics(registry: Registry): void {
   const start = "process_start_time_seconds";
   registry.removeSingleMetric(start);
   const started = Math.round(performance.timeOrigin / 1000);
-  new Gauge({ name: start, help: "Start time of the process since unix epoch in seconds.", registers: [registry] }).set(
-    started,
-  );
+  new MetricMaker(registry, []).gauge(start, "Start time of the process since unix epoch in seconds.").set(started);
   for (const { name } of registry.getMetricsAsArray()) {
     const percentile = name.startsWith("nodejs_eventloop_lag_") && name !== "nodejs_eventloop_lag_seconds";
     if (percentile) registry.removeSingleMetric(name);

@@ -3,7 +3,7 @@
  * pkg/proxy/healthcheck/service_health.go). Each `healthCheckNodePort` has an HTTP server in each family, on the addresses on
  * which node ports answer.
  */
-import { Gauge, type Registry } from "prom-client";
+import type { Registry } from "prom-client";
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { type IpFamily, parseCIDR, prefixContains } from "../base/ip.js";
 import type { HealthCheck } from "../model/service-port-view.js";
@@ -17,7 +17,7 @@ import {
   type ListenAddress,
   type ListenError,
 } from "./http-server.js";
-import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
+import { FAMILY_LABELS, MetricMaker } from "./metric-maker.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 
 /** First and longest wait between attempts to open a port, ms; each wait doubles. */
@@ -81,18 +81,14 @@ export class ServiceHealth implements ProxierObserver {
   }
 
   #count(registry: Registry): void {
-    const gauge = new Gauge({
-      name: "nftproxier_service_healthcheck_listeners",
-      help: "Listeners for health checks of services now, by whether the port could be opened",
-      labelNames: ["ip_family", "state"],
-      registers: [registry],
-      collect: () => {
-        for (const family of IP_FAMILIES) {
-          const { listening, failed } = this.#families[family].count();
-          gauge.set({ ...FAMILY_LABELS[family], state: "listening" }, listening);
-          gauge.set({ ...FAMILY_LABELS[family], state: "failed" }, failed);
-        }
-      },
+    const name = "nftproxier_service_healthcheck_listeners";
+    const help = "Listeners for health checks of services now, by whether the port could be opened";
+    new MetricMaker(registry, []).gauge(name, help, ["ip_family", "state"], (gauge) => {
+      for (const family of IP_FAMILIES) {
+        const { listening, failed } = this.#families[family].count();
+        gauge.set({ ...FAMILY_LABELS[family], state: "listening" }, listening);
+        gauge.set({ ...FAMILY_LABELS[family], state: "failed" }, failed);
+      }
     });
   }
 }

@@ -1,5 +1,6 @@
-import { Counter, Gauge, Registry } from "prom-client";
+import { Registry } from "prom-client";
 import { type HttpHandler, textReply } from "./http-server.js";
+import { MetricMaker } from "./metric-maker.js";
 
 /**
  * /metrics/slis: results of the health checks on the metrics port (k8s.io/component-base/metrics/prometheus/slis). As there,
@@ -7,18 +8,17 @@ import { type HttpHandler, textReply } from "./http-server.js";
  */
 export class SliMetrics {
   readonly registry = new Registry();
-  readonly #last = new Gauge({
-    name: "kubernetes_healthcheck",
-    help: "[STABLE] This metric records the result of a single healthcheck.",
-    labelNames: ["name", "type"],
-    registers: [this.registry],
-  });
-  readonly #total = new Counter({
-    name: "kubernetes_healthchecks_total",
-    help: "[STABLE] This metric records the results of all healthcheck.",
-    labelNames: ["name", "type", "status"],
-    registers: [this.registry],
-  });
+  readonly #make = new MetricMaker(this.registry, [], "[STABLE] ");
+  readonly #last = this.#make.gauge(
+    "kubernetes_healthcheck",
+    "This metric records the result of a single healthcheck.",
+    ["name", "type"],
+  );
+  readonly #total = this.#make.counter(
+    "kubernetes_healthchecks_total",
+    "This metric records the results of all healthcheck.",
+    ["name", "type", "status"],
+  );
 
   /** /healthz was answered. Its only check, "ping", cannot fail. */
   pinged(): void {

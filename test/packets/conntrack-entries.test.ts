@@ -3,7 +3,7 @@ import { Registry } from "prom-client";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
 import { counted } from "../../src/base/counted.ts";
-import { ConntrackMetrics } from "../../src/conntrack/metrics.ts";
+import { ConntrackMetrics } from "../../src/observe/conntrack-metrics.ts";
 import { NetlinkConntrack } from "../../src/nft/conntrack/netlink-conntrack.ts";
 import type { ConntrackObserver } from "../../src/conntrack/conntrack-service.ts";
 import { patience } from "../lab/patience.ts";

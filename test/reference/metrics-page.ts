@@ -1,5 +1,5 @@
 /** docs/metrics.md: the program's own metrics, from a registry that all parts of a daemon have filled. */
-import { ConntrackMetrics } from "../../dist/conntrack/metrics.js";
+import { ConntrackMetrics } from "../../dist/observe/conntrack-metrics.js";
 import { registerConnectionMetrics } from "../../dist/observe/connection-metrics.js";
 import { registerFlowtableMetrics } from "../../dist/observe/flowtable-metrics.js";
 import { Metrics } from "../../dist/observe/metrics.js";

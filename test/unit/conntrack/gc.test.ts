@@ -14,7 +14,7 @@ import {
   gcInterval,
 } from "../../../src/conntrack/gc/garbage-collector.js";
 import { GcRunner } from "../../../src/conntrack/gc/gc-runner.js";
-import { ConntrackMetrics } from "../../../src/conntrack/metrics.js";
+import { ConntrackMetrics } from "../../../src/observe/conntrack-metrics.js";
 import { PressureMonitor } from "../../../src/conntrack/gc/pressure-monitor.js";
 import { maySkip } from "../../support/may-skip.ts";
 import {
