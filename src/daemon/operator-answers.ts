@@ -30,7 +30,6 @@ import type { DaemonOptions } from "./daemon-options.js";
 import { apiProblems, apiStatus, listenerProblems, manifestProblems, refusalProblems } from "./problems.js";
 import type { Observation } from "./servers.js";
 import type { ServiceCIDRCheck } from "./service-cidr-check.js";
-import { StatusLog } from "./status-log.js";
 
 /** The parts that answers are about. */
 interface AnsweredParts {
@@ -74,14 +73,11 @@ export class OperatorAnswers {
   constructor(options: DaemonOptions, parts: AnsweredParts) {
     this.#options = options;
     this.#parts = parts;
-    const { log, version, onStatusRequest } = options;
-    const { proxier, observation } = parts;
+    const { proxier } = parts;
     const { families } = options.families;
-    const status = new StatusLog({ version, families, model: proxier.model, health: observation.health, log });
     this.#refusals = new RefusalReadings({ kernel: options.kernel, families, model: proxier.model });
     this.board = this.#statusBoard();
     if (options.serviceCounters !== "off") proxier.observe(this.#refusals);
-    proxier.observe(status);
     proxier.observe(this.board);
     const services = this.#countServices();
     this.#route = (path) => {
@@ -91,10 +87,7 @@ export class OperatorAnswers {
       return services.route(path) ?? this.board.route(path);
     };
     this.page = showsPage(options) ? this.#statusPage(services) : undefined;
-    onStatusRequest(() => {
-      status.say();
-      this.board.say(log);
-    });
+    options.onStatusRequest(() => this.board.say());
   }
 
   /** Never rejects. Logs a failure to listen. */
@@ -114,7 +107,7 @@ export class OperatorAnswers {
   }
 
   #statusBoard(): StatusBoard {
-    const { kernel, version, nodeName, manifests, config } = this.#options;
+    const { kernel, version, nodeName, manifests, config, log } = this.#options;
     const { proxier, cluster, observation, listeners, overlaps } = this.#parts;
     const { masqueradeBit } = config.nftables;
     const node = new NodeWatch({ kernel, legacy: kernel.legacy, masqueradeBit, config });
@@ -126,6 +119,7 @@ export class OperatorAnswers {
       synSentSeconds: () => readSysctl("net.netfilter.nf_conntrack_tcp_timeout_syn_sent"),
     });
     const board = new StatusBoard({
+      log,
       version,
       nodeName,
       families: this.#options.families.families,

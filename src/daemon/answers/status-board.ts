@@ -4,7 +4,7 @@ import { counted } from "../../base/counted.js";
 import { release } from "node:os";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import type { IpFamily } from "../../base/ip.js";
-import type { Transfer } from "../../model/service-port-view.js";
+import type { ServedCounts, Transfer } from "../../model/service-port-view.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { ProxyHealth } from "../../observe/proxy-health.js";
 import type {
@@ -14,12 +14,12 @@ import type {
   RepairReport,
   QuarantineReport,
   SyncReport,
+  SyncWork,
 } from "../../proxier/observer.js";
 import type { Logger } from "../../base/logger.js";
 import { firstOf, repairText } from "../../observe/repair-text.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { packetsOf, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
-import { EventRing } from "./event-ring.js";
 import type { NodeInspection, ServedPackets } from "../../tools/node-inspection.js";
 import type { ServiceStates } from "./listed-services.js";
 import {
@@ -43,8 +43,11 @@ const REPAIRS_MS = 600_000;
 const MOST_REPAIRS = 1000;
 /** Maximum number of names for one kind of problem. Only the number of the others is reported. */
 const NAMED = 10;
+/** Maximum number of events to keep. On a healthy node there are a few a day. */
+const KEPT_EVENTS = 300;
 
 export interface StatusBoardOptions {
+  readonly log: Logger;
   readonly version: string;
   readonly nodeName: string;
   /** The served families. */
@@ -91,13 +94,15 @@ type Inspected = [inspection: NodeInspection | undefined, missingFeatures: reado
 export class StatusBoard implements ProxierObserver, ServiceStates {
   readonly #options: StatusBoardOptions;
   readonly #now: () => number;
-  readonly #active = new Set<IpFamily>();
+  /** Families with active rules, with the objects written until all families had them. */
+  readonly #active = new Map<IpFamily, Pick<SyncWork, "transactions" | "operations">>();
   readonly #failing = new Set<IpFamily>();
   readonly #quarantined: Readonly<Record<IpFamily, Map<string, string>>> = { ip: new Map(), ip6: new Map() };
   readonly #nodePorts = new Map<IpFamily, NodePortStatus>();
   readonly #sources: ProblemSource[] = [];
   readonly #noteSources: NoteSource[] = [];
-  readonly #events: EventRing;
+  /** Oldest first. */
+  readonly #events: StatusEvent[] = [];
   #inspected: { readonly at: number; readonly result: Promise<Inspected> } | undefined;
   #eventsLost: { readonly at: number; readonly reason: string } | undefined;
   #contended: ContentionReport | undefined;
@@ -108,7 +113,6 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   constructor(options: StatusBoardOptions) {
     this.#options = options;
     this.#now = options.now ?? Date.now;
-    this.#events = new EventRing(this.#now);
   }
 
   /** Adds a source of problems. The first source's problems are listed first. */
@@ -121,9 +125,26 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     this.#noteSources.push(source);
   }
 
-  /** Logs the events, oldest first. */
-  say(log: Logger): void {
-    this.#events.say(log);
+  /** Logs the current status, and the events, oldest first. */
+  say(): void {
+    const { families, health, log } = this.#options;
+    const states = families.map((family) => {
+      const inForce = this.#active.has(family);
+      return [family, { inForce, ...this.#served(family), pendingMs: Math.round(health.pendingMs(family)) }] as const;
+    });
+    log.info({ ...this.#program(), healthy: health.healthy, ...Object.fromEntries(states) }, "status");
+    for (const { at, type, message } of this.#events) {
+      log.info({ at: new Date(at).toISOString(), type, event: message }, "event");
+    }
+  }
+
+  #program(): Pick<StatusReport, "version" | "kernel" | "uptimeMs"> {
+    return { version: this.#options.version, kernel: release(), uptimeMs: Math.round(performance.now()) };
+  }
+
+  #served(family: IpFamily): ServedCounts & { readonly quarantined?: number } {
+    const { size } = this.#quarantined[family];
+    return { ...this.#options.model.counts(family), ...(size > 0 && { quarantined: size }) };
   }
 
   synced({ family, ok, work }: SyncReport): void {
@@ -134,13 +155,22 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       return;
     }
     if (this.#failing.delete(family)) this.#note("normal", `the ${FAMILY_NAMES[family]} table was written again`);
-    if (work === undefined || this.#active.has(family)) return;
-    this.#active.add(family);
-    const { services, endpoints } = this.#options.model.counts(family);
+    const { families, log, model } = this.#options;
+    const isComplete = this.#active.size === families.length;
+    if (work === undefined || isComplete) return;
+    const before = this.#active.get(family);
+    const { transactions = 0, operations = 0 } = before ?? {};
+    const written = { transactions: transactions + work.transactions, operations: operations + work.operations };
+    this.#active.set(family, written);
+    if (before !== undefined) return;
+    const { services, endpoints } = model.counts(family);
     this.#note(
       "normal",
       `${FAMILY_NAMES[family]} rules active: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}`,
     );
+    if (this.#active.size < families.length) return;
+    const states = families.map((each) => [each, { ...this.#served(each), ...this.#active.get(each) }] as const);
+    log.info({ ...this.#program(), ...Object.fromEntries(states) }, "rules active");
   }
 
   repaired({ family, by, changes, found, ms }: RepairReport): void {
@@ -223,7 +253,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
    * @param maxAgeMs maximum age of what is read from the kernel, which takes tens of ms for 10,000 services. Default 0: it is read now.
    */
   async status(maxAgeMs = 0): Promise<StatusReport> {
-    const { version, nodeName, families, model, health, servesHealthz } = this.#options;
+    const { nodeName, families, model, health, servesHealthz } = this.#options;
     const now = this.#now();
     if (this.#inspected === undefined || Math.abs(now - this.#inspected.at) >= maxAgeMs) {
       this.#inspected = { at: now, result: this.#inspect() };
@@ -238,10 +268,8 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     return {
       apiVersion: API_VERSION,
       kind: "Status",
-      version,
-      kernel: release(),
+      ...this.#program(),
       nodeName,
-      uptimeMs: Math.round(performance.now()),
       healthy: health.healthy,
       healthz: servesHealthz ? this.#healthz() : undefined,
       families: families.map((family) => ({
@@ -267,7 +295,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   #inspect(): Promise<Inspected> {
     const { inspectNode, missingFeatures } = this.#options;
-    return Promise.all([inspectNode?.(this.#served()), missingFeatures?.()]);
+    return Promise.all([inspectNode?.(this.#servedPackets()), missingFeatures?.()]);
   }
 
   async #kernelEntries(): Promise<ReadonlyMap<IpFamily, Pick<FamilyStatus, "kernelEntries">>> {
@@ -293,11 +321,12 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   events(): EventList {
-    return { apiVersion: API_VERSION, kind: "EventList", items: this.#events.items };
+    return { apiVersion: API_VERSION, kind: "EventList", items: this.#events };
   }
 
   #note(type: StatusEvent["type"], message: string): void {
-    this.#events.note(type, message);
+    this.#events.push({ at: this.#now(), type, message });
+    if (this.#events.length > KEPT_EVENTS) this.#events.shift();
   }
 
   /** Returns the worst problems first. */
@@ -315,7 +344,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   /** Computed lazily. */
-  #served(): ServedPackets {
+  #servedPackets(): ServedPackets {
     const { families, model } = this.#options;
     return {
       families: families.filter((family) => model.counts(family).endpoints > 0),

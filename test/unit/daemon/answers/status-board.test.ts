@@ -12,6 +12,7 @@ import { RefusalReadings } from "../../../../src/proxier/refusal-readings.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import { newModel, service, slice } from "../../model/objects.js";
 import { WRITTEN } from "../../proxier/support/sync-report.ts";
+import { SILENT } from "../../../support/log.ts";
 import { countTurns } from "../../../support/counted-turns.ts";
 
 /** A table for a pipe. */
@@ -24,6 +25,7 @@ function setUp(
   const { model } = newModel();
   let now = 1_000;
   const board = new StatusBoard({
+    log: SILENT,
     version: "1.2.3",
     nodeName: "here",
     families: ["ip"],

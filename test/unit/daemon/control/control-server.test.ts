@@ -234,7 +234,14 @@ test(
     const { model } = newModel();
     for (let i = 0; i < 20; i++) model.upsertService(service(`s${i}`, { clusterIP: `10.0.0.${i + 1}` }));
     const health = { healthy: true, pendingMs: () => 0, nodeIneligible: undefined };
-    const board = new StatusBoard({ version: "1", nodeName: "here", families: ["ip"], model, health });
+    const board = new StatusBoard({
+      log: keptIn(lines),
+      version: "1",
+      nodeName: "here",
+      families: ["ip"],
+      model,
+      health,
+    });
     await serve((words) => (words[0] === "echo" ? routes(words) : board.route(words)));
     const whole = " HTTP/1.1\r\nHost: x\r\n";
     const heads = [
