@@ -10,8 +10,6 @@
  */
 import type { NodeRecord } from "../objects/records.js";
 import type { NoteSource, ProblemSource, StatusBoard } from "./answers/status-board.js";
-import type { IpFamily } from "../base/ip.js";
-import type { HealthCheck } from "../model/service-port-view.js";
 import type { ProxierObserver } from "../proxier/observer.js";
 import { Flowtable, removeFlowtable } from "../flowtable/flowtable.js";
 import { reportForwarding } from "../node/forwarding.js";
@@ -24,7 +22,7 @@ import { type EventRecorder, NO_EVENTS } from "../base/events.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../objects/manifests/manifest-source.js";
 import type { ObjectSink } from "../objects/object-sink.js";
-import { type HttpHandler, textReply } from "../observe/http-server.js";
+import { type HttpHandler, type HttpServer, textReply } from "../observe/http-server.js";
 import { OperatorAnswers, showsPage } from "./operator-answers.js";
 import { Closers } from "./closers.js";
 import type { Cluster } from "./cluster.js";
@@ -34,8 +32,8 @@ import { MemoryRelease } from "./memory-release.js";
 import { completeReading, isTableActive } from "./complete-reading.js";
 import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems, nodeUnread } from "./problems.js";
 import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
-import type { Listener } from "../observe/listeners.js";
-import { configuredListeners, Observation, serviceHealth } from "./servers.js";
+import { ServiceHealth } from "../observe/service-health.js";
+import { configuredListeners, Observation } from "./servers.js";
 import { SizeWatch } from "./size-watch.js";
 import { ServiceCIDRCheck } from "./service-cidr-check.js";
 import type { DaemonOptions } from "./daemon-options.js";
@@ -71,7 +69,7 @@ class Daemon {
   readonly #observation: Observation;
   /** Set when there is something to show. */
   #page: HttpHandler | undefined;
-  #listeners: readonly Listener[] = [];
+  #listeners: readonly HttpServer[] = [];
 
   constructor(options: DaemonOptions, closers: Closers) {
     this.#options = options;
@@ -116,7 +114,7 @@ class Daemon {
     this.#listeners = configuredListeners(options, this.#observation);
     for (const server of this.#listeners) {
       this.#closers.add(() => server.close());
-      await server.start();
+      await server.open();
     }
   }
 
@@ -152,9 +150,11 @@ class Daemon {
       { observer: handover, stop: () => handover.done() },
     ];
     if (node !== undefined) {
-      const check = (family: IpFamily, service: string): HealthCheck | undefined =>
-        proxier.model.healthCheck(family, service);
-      const health = serviceHealth({ nodeName, events, log }, this.#observation, check);
+      const health = new ServiceHealth({
+        ...{ nodeName, events, log, registry: metrics.registry },
+        check: (family, service) => proxier.model.healthCheck(family, service),
+        healthy: () => this.#observation.health.healthy,
+      });
       parts.push({ observer: health, problems: () => healthCheckProblems(health), stop: () => health.close() });
       const { excludeCIDRs } = config.ipvs;
       const leftovers = new LeftoverRemoval({ kernel, log, families, excludeCIDRs });

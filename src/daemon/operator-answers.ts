@@ -19,8 +19,7 @@ import { FailingServices } from "./answers/failing-services.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { registerConnectionMetrics } from "../observe/connection-metrics.js";
 import { registerLocalhostMetrics } from "../observe/localhost-metrics.js";
-import { type HttpHandler, parseListenAddress } from "../observe/http-server.js";
-import type { Listener } from "../observe/listeners.js";
+import { type HttpHandler, type HttpServer, parseListenAddress } from "../observe/http-server.js";
 import { PageFeed } from "./page/page-feed.js";
 import { statusPage } from "./page/status-page.js";
 import { WriteHistory } from "./page/write-history.js";
@@ -37,7 +36,7 @@ interface AnsweredParts {
   /** Undefined if objects come from manifests. */
   readonly cluster: Cluster | undefined;
   readonly observation: Observation;
-  readonly listeners: readonly Listener[];
+  readonly listeners: readonly HttpServer[];
   readonly overlaps: Pick<ServiceCIDRCheck, "problems">;
 }
 

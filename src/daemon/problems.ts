@@ -6,7 +6,7 @@ import type { Flowtable } from "../flowtable/flowtable.js";
 import type { LeftoverRemoval } from "../migration/leftovers/leftover-removal.js";
 import { remedyFor } from "../migration/leftovers/returned-rules.js";
 import type { NodeGate } from "../node/node-gate.js";
-import type { Listener } from "../observe/listeners.js";
+import type { HttpServer } from "../observe/http-server.js";
 import type { ServiceHealth } from "../observe/service-health.js";
 import type { ManifestSource } from "../objects/manifests/manifest-source.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
@@ -88,7 +88,7 @@ export function nodeProblems(gate: Pick<NodeGate, "missing" | "waiting" | "node"
   ];
 }
 
-export function listenerProblems(listeners: readonly Pick<Listener, "failure">[]): StatusProblem[] {
+export function listenerProblems(listeners: readonly Pick<HttpServer, "failure">[]): StatusProblem[] {
   return listeners.flatMap(({ failure }) =>
     failure === undefined
       ? []

@@ -1,15 +1,13 @@
 /** The daemon's interfaces to the outside: metrics, health, and the servers for them. */
 import type { ProxyConfig } from "../config/proxy-config.js";
-import type { HealthCheck } from "../model/service-port-view.js";
 import type { IpFamily } from "../base/ip.js";
 import type { EventRecorder } from "../base/events.js";
 import { ProxyHealth } from "../observe/proxy-health.js";
 import type { Logger } from "../base/logger.js";
-import type { HttpHandler } from "../observe/http-server.js";
+import type { HttpHandler, HttpServer } from "../observe/http-server.js";
 import { Metrics } from "../observe/metrics.js";
 import { TableMetrics } from "../observe/table-metrics.js";
-import { healthListener, type Listener, type ListenerOptions, metricsListener } from "../observe/listeners.js";
-import { ServiceHealth } from "../observe/service-health.js";
+import { healthListener, type ListenerOptions, metricsListener } from "../observe/listeners.js";
 import type { ProxierObserver } from "../proxier/observer.js";
 import type { Clock } from "../nft/engine-exports.js";
 
@@ -52,25 +50,15 @@ interface ServerOptions {
 }
 
 /** Returns the health port and the metrics port, if configured. Does not listen yet. */
-export function configuredListeners(options: ServerOptions, { metrics, health }: Observation): Listener[] {
+export function configuredListeners(options: ServerOptions, { metrics, health }: Observation): HttpServer[] {
   const { config, nodeName, events, log, version, pages, statusPage } = options;
   const { healthzBindAddress, metricsBindAddress, bindAddressHardFail: hardFail, enableProfiling } = config;
   const at = (address: string): ListenerOptions => ({ address, hardFail, nodeName, events, log });
-  const servers: Listener[] = [];
+  const servers: HttpServer[] = [];
   if (healthzBindAddress !== "") servers.push(healthListener(at(healthzBindAddress), health, metrics));
   if (metricsBindAddress !== "") {
-    const shown = { configz: () => pages.configz, flagz: () => pages.flagz };
-    const contents = { metrics, version, enableProfiling, log, ...shown, statusPage };
+    const contents = { metrics, version, enableProfiling, log, ...pages, statusPage };
     servers.push(metricsListener(at(metricsBindAddress), contents));
   }
   return servers;
-}
-
-/** Returns the ports on which load balancers check services. */
-export function serviceHealth(
-  { nodeName, events, log }: Pick<ServerOptions, "nodeName" | "events" | "log">,
-  { metrics, health }: Observation,
-  check: (family: IpFamily, service: string) => HealthCheck | undefined,
-): ServiceHealth {
-  return new ServiceHealth({ nodeName, events, log, check, healthy: () => health.healthy, registry: metrics.registry });
 }

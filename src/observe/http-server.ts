@@ -245,6 +245,8 @@ interface HttpServerOptions extends AnsweringOptions {
   readonly address: ListenAddress;
   /** Waits between the attempts of `open`. Default: 5 s, as in kube-proxy. */
   readonly retry?: BackoffOptions;
+  /** Whether `open` rejects if it fails. Default: more attempts follow. */
+  readonly hardFail?: boolean;
   /** Called if listening fails, once per reason, until it succeeds. */
   readonly onFailed?: (error: ListenError) => void;
   readonly onListening?: () => void;
@@ -290,16 +292,24 @@ export class HttpServer {
     if (!this.#closed) this.#options.onListening?.();
   }
 
-  /** Resolves after the first attempt, even if it failed. More attempts follow until it listens or is closed. */
+  /**
+   * Resolves after the first attempt, even if it failed. More attempts follow until it listens or is closed. With `hardFail`, a failure rejects
+   * with a ListenError.
+   */
   async open(): Promise<void> {
+    const { address, hardFail = false, onFailed } = this.#options;
     this.#timer = undefined;
     try {
       await this.listen();
       this.#backoff.reset();
       this.#told = undefined;
     } catch (error) {
-      if (!this.#closed)
-        this.#retry(error instanceof ListenError ? error : new ListenError(this.#options.address, error));
+      if (this.#closed) return;
+      const failure = error instanceof ListenError ? error : new ListenError(address, error);
+      if (!hardFail) this.#timer = setTimeout(() => void this.open(), this.#backoff.next());
+      if (failure.message !== this.#told) onFailed?.(failure);
+      this.#told = failure.message;
+      if (hardFail) throw failure;
     }
   }
 
@@ -322,13 +332,6 @@ export class HttpServer {
       this.#server.close(() => resolve());
       this.#server.closeAllConnections();
     });
-  }
-
-  #retry(error: ListenError): void {
-    this.#timer = setTimeout(() => void this.open(), this.#backoff.next());
-    if (error.message === this.#told) return;
-    this.#told = error.message;
-    this.#options.onFailed?.(error);
   }
 
   async #listen(): Promise<void> {

@@ -11,7 +11,6 @@ import {
   HttpServer,
   JSON_TYPE,
   jsonReply,
-  ListenError,
   NOT_FOUND,
   parseListenAddress,
   textReply,
@@ -35,25 +34,11 @@ export interface ListenerOptions {
   readonly retryMs?: number;
 }
 
-export interface Listener {
-  /** The port on which it listens; undefined while it does not. */
-  readonly port: number | undefined;
-  /** Why listening fails now: the address, the reason and its code. Undefined if it does not fail. */
-  readonly failure: string | undefined;
-  /**
-   * Resolves after the first attempt, even if it failed. With `hardFail`, a failure rejects with a ListenError and sends an
-   * Event.
-   */
-  start(): Promise<void>;
-  /** Ends open connections, even if they wait for an answer. */
-  close(): Promise<void>;
-}
-
 /**
  * The health port (`healthzBindAddress`): /livez and /readyz for the kubelet, /healthz for load balancers. Throws a TypeError
  * for an invalid address.
  */
-export function healthListener(options: ListenerOptions, health: ProxyHealth, metrics: Metrics): Listener {
+export function healthListener(options: ListenerOptions, health: ProxyHealth, metrics: Metrics): HttpServer {
   return makeListener(options, "health checks", "FailedToStartProxierHealthcheck", healthHandler(health, metrics));
 }
 
@@ -61,7 +46,7 @@ export function healthListener(options: ListenerOptions, health: ProxyHealth, me
 const SCRAPED: ReadonlySet<string> = new Set(["/metrics", "/metrics/slis", "/healthz", "/healthz/ping", "/proxyMode"]);
 
 /** The metrics port (`metricsBindAddress`). Throws a TypeError for an invalid address. */
-export function metricsListener(options: ListenerOptions, contents: MetricsContents): Listener {
+export function metricsListener(options: ListenerOptions, contents: MetricsContents): HttpServer {
   const routes = routesOf(contents);
   const { statusPage } = contents;
   const isOurs = hostCheck([options.nodeName, hostname()]);
@@ -74,37 +59,22 @@ export function metricsListener(options: ListenerOptions, contents: MetricsConte
 }
 
 /** @param reason of the Event sent with `hardFail`. */
-function makeListener(options: ListenerOptions, what: string, reason: string, handler: HttpHandler): Listener {
+function makeListener(options: ListenerOptions, what: string, reason: string, handler: HttpHandler): HttpServer {
   const { address, hardFail, nodeName, events, log, retryMs } = options;
   const server = new HttpServer({
     address: parseListenAddress(address),
     handler,
+    hardFail,
     ...(retryMs !== undefined && { retry: { firstMs: retryMs, longestMs: retryMs } }),
-    onFailed: (error) => log.error({ server: what, err: error }, "listening failed; retrying"),
+    onFailed: (error) => {
+      if (!hardFail) return log.error({ server: what, err: error }, "listening failed; retrying");
+      const event = { type: "Warning", reason, action: "StartKubeProxy", note: error.message } as const;
+      events.record({ kind: "Node", name: nodeName }, event);
+    },
     onListening: () => log.info({ server: what, address, port: server.port }, "listening"),
     onRequestFailed: (error) => log.warn({ server: what, err: error }, "answering a request failed"),
   });
-  const start = async (): Promise<void> => {
-    if (!hardFail) return server.open();
-    try {
-      await server.listen();
-    } catch (error) {
-      const event = { type: "Warning", reason, action: "StartKubeProxy" } as const;
-      if (error instanceof ListenError)
-        events.record({ kind: "Node", name: nodeName }, { ...event, note: error.message });
-      throw error;
-    }
-  };
-  return {
-    get port() {
-      return server.port;
-    },
-    get failure() {
-      return server.failure;
-    },
-    start,
-    close: () => server.close(),
-  };
+  return server;
 }
 
 function healthHandler(health: ProxyHealth, metrics: Metrics): HttpHandler {
@@ -132,9 +102,9 @@ function healthHandler(health: ProxyHealth, metrics: Metrics): HttpHandler {
 export interface MetricsContents {
   readonly metrics: Metrics;
   /** The active KubeProxyConfiguration. */
-  readonly configz: () => unknown;
+  readonly configz: unknown;
   /** One line "name=value" per flag. */
-  readonly flagz: () => string;
+  readonly flagz: string;
   readonly enableProfiling: boolean;
   /** The version of this program, such as "0.2.0". */
   readonly version: string;
@@ -153,8 +123,8 @@ function routesOf(contents: MetricsContents): ReadonlyMap<string, HttpHandler> {
     ["/metrics/slis", slis.handler],
     ["/proxyMode", () => textReply(200, "nftables")],
     ["/healthz/ping", () => textReply(200, "ok")],
-    ["/configz", () => jsonReply({ [CONFIG_GROUP]: configz() })],
-    ["/flagz", (request) => flagz(request, contents.flagz())],
+    ["/configz", () => jsonReply({ [CONFIG_GROUP]: configz })],
+    ["/flagz", (request) => flagz(request, contents.flagz)],
   ]);
   routes.set("/healthz", () => {
     slis.pinged();

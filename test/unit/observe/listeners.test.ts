@@ -5,14 +5,13 @@ import { Session } from "node:inspector/promises";
 import { connect } from "node:net";
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { ProxyHealth } from "../../../src/observe/proxy-health.js";
-import { ListenError } from "../../../src/observe/http-server.js";
+import { type HttpServer, ListenError } from "../../../src/observe/http-server.js";
 import { Metrics } from "../../../src/observe/metrics.js";
 import {
   healthListener,
   metricsListener,
   type MetricsContents,
   type ListenerOptions,
-  type Listener,
 } from "../../../src/observe/listeners.js";
 import { freePort } from "../../lab/ports.ts";
 import { type Answer, ask, type Journal, journal, occupy } from "./http.js";
@@ -24,7 +23,7 @@ let now: number;
 let book: Journal;
 let health: ProxyHealth;
 let metrics: Metrics;
-let servers: Listener[];
+let servers: HttpServer[];
 
 beforeEach(() => {
   now = START;
@@ -45,17 +44,17 @@ function optionsOf(change: Partial<ListenerOptions> = {}): ListenerOptions {
   return { address: "127.0.0.1:0", hardFail: false, nodeName: "n1", events, log, retryMs: 10, ...change };
 }
 
-function makeHealth(change: Partial<ListenerOptions> = {}): Listener {
+function makeHealth(change: Partial<ListenerOptions> = {}): HttpServer {
   const server = healthListener(optionsOf(change), health, metrics);
   servers.push(server);
   return server;
 }
 
-function makeMetrics(contents: Partial<MetricsContents> = {}, change: Partial<ListenerOptions> = {}): Listener {
+function makeMetrics(contents: Partial<MetricsContents> = {}, change: Partial<ListenerOptions> = {}): HttpServer {
   const server = metricsListener(optionsOf(change), {
     metrics,
-    configz: () => ({ kind: "KubeProxyConfiguration", mode: "nftables" }),
-    flagz: () => "config=/var/lib/kube-proxy/config.conf\nv=2\n",
+    configz: { kind: "KubeProxyConfiguration", mode: "nftables" },
+    flagz: "config=/var/lib/kube-proxy/config.conf\nv=2\n",
     enableProfiling: false,
     version: "0.2.0",
     log: book.log,
@@ -65,8 +64,8 @@ function makeMetrics(contents: Partial<MetricsContents> = {}, change: Partial<Li
   return server;
 }
 
-async function started(server: Listener): Promise<number> {
-  await server.start();
+async function started(server: HttpServer): Promise<number> {
+  await server.open();
   return server.port ?? 0;
 }
 
@@ -400,7 +399,7 @@ describe("an address that cannot be opened", () => {
   test("is retried and reported once; then it serves", async () => {
     const other = await occupy();
     const server = makeHealth({ address: `127.0.0.1:${other.port}` });
-    await server.start();
+    await server.open();
     expect(server.port).toBeUndefined();
     const said = () => book.lines.filter(({ level }) => level === "error");
     expect(said()).toMatchObject([
@@ -422,8 +421,8 @@ describe("an address that cannot be opened", () => {
   test("is fatal with bindAddressHardFail, and an Event on the node reports it", async () => {
     const other = await occupy();
     const address = `127.0.0.1:${other.port}`;
-    await expect(makeHealth({ address, hardFail: true }).start()).rejects.toThrow(ListenError);
-    await expect(makeMetrics({}, { address, hardFail: true }).start()).rejects.toThrow(ListenError);
+    await expect(makeHealth({ address, hardFail: true }).open()).rejects.toThrow(ListenError);
+    await expect(makeMetrics({}, { address, hardFail: true }).open()).rejects.toThrow(ListenError);
     const note = `listening on ${address} failed: another program (or another server of nft-proxier) uses this port (EADDRINUSE)`;
     const subject = { kind: "Node", name: "n1" };
     expect(book.recorded).toEqual([
@@ -439,7 +438,7 @@ describe("an address that cannot be opened", () => {
   test("is no longer tried after close", async () => {
     const other = await occupy();
     const server = makeHealth({ address: `127.0.0.1:${other.port}` });
-    await server.start();
+    await server.open();
     await server.close();
     await other.free();
     await new Promise((resolve) => setTimeout(resolve, 50));
@@ -451,7 +450,7 @@ describe("an address that cannot be opened", () => {
   test("is not left open if close happens during the start", async () => {
     const port = await freePort();
     const server = makeHealth({ address: `127.0.0.1:${port}` });
-    const starting = server.start();
+    const starting = server.open();
     await server.close();
     await starting;
     const again = await occupy("127.0.0.1", port);

@@ -68,7 +68,7 @@ async function serveHealth(): Promise<number> {
     health,
     metrics,
   );
-  await server.start();
+  await server.open();
   closing.push(() => server.close());
   return server.port ?? 0;
 }
@@ -118,10 +118,10 @@ async function expectCalm(flooding: () => Promise<void>, connections: number): P
 test(`${REQUESTS} requests for metrics on one connection are served`, async () => {
   const metrics = new Metrics({ families: ["ip", "ip6"], version: "1" });
   const { log, events } = journal();
-  const pages = { configz: () => ({}), flagz: () => "", enableProfiling: false };
+  const pages = { configz: {}, flagz: "", enableProfiling: false };
   const options = { address: "127.0.0.1:0", hardFail: false, nodeName: "n", events, log };
   const server = metricsListener(options, { ...pages, metrics, version: "1", log });
-  await server.start();
+  await server.open();
   closing.push(() => server.close());
   await expectCalm(() => flood({ port: server.port }, "/metrics"), 1);
 });
