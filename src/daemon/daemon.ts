@@ -24,7 +24,6 @@ import type { ManifestSource } from "../objects/manifests/manifest-source.js";
 import type { ObjectSink } from "../objects/object-sink.js";
 import { type HttpHandler, type HttpServer, textReply } from "../observe/http-server.js";
 import { OperatorAnswers, showsPage } from "./operator-answers.js";
-import { Closers } from "./closers.js";
 import type { Cluster } from "./cluster.js";
 import { followConntrack } from "./conntrack-follower.js";
 import { KubernetesEvents } from "./kubernetes-events.js";
@@ -44,12 +43,8 @@ import type { DaemonOptions } from "./daemon-options.js";
  * error.
  */
 export async function runDaemon(options: DaemonOptions): Promise<number> {
-  const closers = new Closers();
-  try {
-    return await new Daemon(options, closers).run();
-  } finally {
-    await closers.close();
-  }
+  await using closers = new AsyncDisposableStack();
+  return await new Daemon(options, closers).run();
 }
 
 /** A part of the daemon that works beside the proxier. */
@@ -65,13 +60,13 @@ interface Part {
 
 class Daemon {
   readonly #options: DaemonOptions;
-  readonly #closers: Closers;
+  readonly #closers: AsyncDisposableStack;
   readonly #observation: Observation;
   /** Set when there is something to show. */
   #page: HttpHandler | undefined;
   #listeners: readonly HttpServer[] = [];
 
-  constructor(options: DaemonOptions, closers: Closers) {
+  constructor(options: DaemonOptions, closers: AsyncDisposableStack) {
     this.#options = options;
     this.#closers = closers;
     const { config, version, clock, manifests } = options;
@@ -100,7 +95,7 @@ class Daemon {
     const { config, nodeName, log } = this.#options;
     const { openCluster } = await import("./cluster.js");
     const cluster = await openCluster({ config, nodeName, log, metrics: this.#observation.metrics });
-    this.#closers.add(() => cluster.close());
+    this.#closers.defer(() => cluster.close());
     this.#observation.health.nodeUnread = () => nodeUnread(cluster);
     return cluster;
   }
@@ -113,7 +108,7 @@ class Daemon {
     const options = { ...shared, statusPage: showsPage(this.#options) ? page : undefined };
     this.#listeners = configuredListeners(options, this.#observation);
     for (const server of this.#listeners) {
-      this.#closers.add(() => server.close());
+      this.#closers.defer(() => server.close());
       await server.open();
     }
   }
@@ -130,8 +125,8 @@ class Daemon {
     // On a busy machine, the process may end before the proxier has stopped.
     const logWrites = (): void => proxier.logRecentWrites();
     process.once("exit", logWrites);
-    this.#closers.add(() => void process.off("exit", logWrites));
-    this.#closers.add(() => proxier.stop());
+    this.#closers.defer(() => void process.off("exit", logWrites));
+    this.#closers.defer(() => proxier.stop());
     return proxier;
   }
 
@@ -183,7 +178,7 @@ class Daemon {
   }
 
   async #start({ observer, problems, notes, start, stop }: Part, proxier: Proxier, board: StatusBoard): Promise<void> {
-    if (stop !== undefined) this.#closers.add(stop);
+    if (stop !== undefined) this.#closers.defer(stop);
     if (observer !== undefined) proxier.observe(observer);
     if (problems !== undefined) board.ask(problems);
     if (notes !== undefined) board.remark(notes);
@@ -202,7 +197,7 @@ class Daemon {
     const parts = { proxier, cluster, observation: this.#observation, listeners: this.#listeners, overlaps };
     const answers = new OperatorAnswers(this.#options, parts);
     this.#page = answers.page;
-    this.#closers.add(() => answers.close());
+    this.#closers.defer(() => answers.close());
     await answers.start();
     return answers.board;
   }
@@ -213,7 +208,7 @@ class Daemon {
     const tableActive = (): Promise<boolean> => isTableActive(kernel, families.families);
     const mustBeComplete = !allowIncomplete && (await tableActive());
     const stop = new AbortController();
-    this.#closers.add(() => stop.abort());
+    this.#closers.defer(() => stop.abort());
     const reading = { source, model: proxier.model };
     const options = { reading, mustBeComplete, tableActive, log, signal: stop.signal };
     const begin = async (): Promise<void> => {
@@ -247,7 +242,7 @@ class Daemon {
     const gate = new NodeGate(proxier, { ...node, onNode, onFatal: fatal.resolve });
     await this.#start({ problems: () => nodeProblems(gate, nodeName), stop: () => gate.stop() }, proxier, board);
     const sink = manifests === undefined ? gate : await this.#gated(gate, proxier, manifests);
-    this.#closers.add(() => source.stop());
+    this.#closers.defer(() => source.stop());
     proxier.readAhead();
     // The first lists of an API server may take forever, but an unreadable directory ends the program.
     const unusable = source.start(sink).then(async () => {

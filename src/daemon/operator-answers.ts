@@ -1,7 +1,7 @@
 /** Answers to operators: in the log on a signal, on the control socket, and on the status page. */
 import { servesLocalhost } from "../config/node-port-addresses.js";
 import { type IpFamily, withPort } from "../base/ip.js";
-import { countKernelEntries } from "./answers/kernel-entries.js";
+import { countServedAddresses } from "../proxier/served-addresses.js";
 import { NodeWatch } from "../tools/node-inspection.js";
 import { handoverProblems } from "../migration/handover/handover-problems.js";
 import { ControlServer } from "./control/control-server.js";
@@ -133,7 +133,7 @@ export class OperatorAnswers {
         ]);
         return { ...inspection, problems: [...inspection.problems, ...others.flat()] };
       },
-      kernelEntries: (family) => countKernelEntries(kernel, family),
+      kernelEntries: (family) => countServedAddresses(kernel, family),
       failingServices: () => failing.problems(),
       missingFeatures: () => this.#missingFeatures(),
       page: urlOfPage(this.#options),

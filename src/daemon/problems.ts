@@ -1,6 +1,5 @@
 /** Problems that parts of the daemon report for `status`. Nothing is stored; parts are asked on request. */
 import { durationText } from "../base/duration-text.js";
-import { counted } from "../base/counted.js";
 import type { ApiStatus, StatusProblem } from "../observe/status-report.js";
 import type { Flowtable } from "../flowtable/flowtable.js";
 import type { LeftoverRemoval } from "../migration/leftovers/leftover-removal.js";
@@ -12,11 +11,8 @@ import type { ManifestSource } from "../objects/manifests/manifest-source.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { IpFamily } from "../base/ip.js";
 import type { RefusalReadings } from "../proxier/refusal-readings.js";
+import { few, LOG_LISTS } from "./answers/few-problems.js";
 import type { Cluster } from "./cluster.js";
-
-/** Maximum number of names for one kind of problem. The count of the others is reported. */
-const NAMED = 10;
-const LOG_LISTS = "read the log, which lists all of them";
 
 export function apiProblems({ source, server }: Cluster): StatusProblem[] {
   const then = source.complete
@@ -51,7 +47,7 @@ export function refusalProblems(readings: Pick<RefusalReadings, "of">, families:
     }));
 }
 
-export function manifestProblems(source: Pick<ManifestSource, "problems">): StatusProblem[] {
+export function manifestProblems(source: Pick<ManifestSource, "problems">): readonly StatusProblem[] {
   const problems = source.problems().map(({ file, line, column, reason, remedy, served, unknown }): StatusProblem => {
     const place = [file, line, column].filter((part) => part !== undefined).join(":");
     const of = unknown === undefined ? "" : `${unknown.object}: ${unknown.field}: `;
@@ -96,7 +92,7 @@ export function listenerProblems(listeners: readonly Pick<HttpServer, "failure">
   );
 }
 
-export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): StatusProblem[] {
+export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): readonly StatusProblem[] {
   const problems = Array.from(health.failures(), ({ service, reason }) => ({
     what: `health check of ${service}: ${reason}`,
     concerns: [{ service }],
@@ -112,7 +108,7 @@ export function leftoverProblems({ returned }: Pick<LeftoverRemoval, "returned">
   return [{ what, remedy: remedyFor(returned) }];
 }
 
-export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "failures">): StatusProblem[] {
+export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "failures">): readonly StatusProblem[] {
   const stay = "connections use the rules";
   const { unsupported } = flowtable;
   if (unsupported !== undefined)
@@ -131,12 +127,4 @@ export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "fa
     ["interface of the flowtable has a problem", "interfaces of the flowtable have problems"],
     LOG_LISTS,
   );
-}
-
-function few(problems: StatusProblem[], [one, many]: readonly [string, string], remedy: string): StatusProblem[] {
-  if (problems.length <= NAMED) return problems;
-  return [
-    ...problems.slice(0, NAMED),
-    { what: counted(problems.length - NAMED, `more ${one}`, `more ${many}`), remedy },
-  ];
 }

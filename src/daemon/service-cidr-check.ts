@@ -1,5 +1,5 @@
 /** Reports ServiceCIDRs that overlap networks of this node: in the log when an overlap appears, and in each status. */
-import { counted } from "../base/counted.js";
+import { few } from "./answers/few-problems.js";
 import type { NodeRecord } from "../objects/records.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
@@ -13,7 +13,7 @@ import type { ProxierObserver } from "../proxier/observer.js";
 
 /** Interval after which a write makes routes be read again, ms, because we receive no events for routes. */
 const RECHECK_MS = 60_000;
-/** Maximum number of overlaps to name. */
+/** Maximum number of overlaps to log. */
 const MOST_NAMED = 10;
 
 interface ServiceCIDRCheckOptions {
@@ -80,18 +80,13 @@ export class ServiceCIDRCheck implements ProxierObserver {
   }
 
   /** Returns the current overlaps. Never rejects. */
-  async problems(): Promise<StatusProblem[]> {
+  async problems(): Promise<readonly StatusProblem[]> {
     const overlaps = await this.#find().catch((): Overlap[] => []);
-    const problems = overlaps.map(({ what }) => ({ what: `${what}: ${OVERLAP_EFFECT}`, remedy: OVERLAP_REMEDY }));
-    if (problems.length <= MOST_NAMED) return problems;
-    const more = problems.length - MOST_NAMED;
-    return [
-      ...problems.slice(0, MOST_NAMED),
-      {
-        what: counted(more, "more network overlaps a ServiceCIDR", "more networks overlap a ServiceCIDR"),
-        remedy: OVERLAP_REMEDY,
-      },
-    ];
+    return few(
+      overlaps.map(({ what }) => ({ what: `${what}: ${OVERLAP_EFFECT}`, remedy: OVERLAP_REMEDY })),
+      ["network overlaps a ServiceCIDR", "networks overlap a ServiceCIDR"],
+      OVERLAP_REMEDY,
+    );
   }
 
   #serviceCIDRs(): (readonly string[])[] {

@@ -10,14 +10,14 @@ import type { ServiceModel } from "../../model/service-model.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
 import { CtStatus, IpProto } from "../../nft/kernel/constants.js";
 import type { StatusProblem } from "../../observe/status-report.js";
+import { few } from "./few-problems.js";
 import type { RefusalReadings } from "../../proxier/refusal-readings.js";
 import { SERVICE_PROTOCOL } from "../../base/protocols.js";
 
 /** Fewer failed connections may have a passing cause. */
 const LEAST_FAILED = 3;
-/** Maximum number of endpoints and of services to name. */
+/** Maximum number of endpoints to name. */
 const NAMED = 3;
-const NAMED_SERVICES = 10;
 /** An entry that was renewed more recently than this may still be answered, s. */
 const PATIENCE_S = 1;
 
@@ -77,16 +77,14 @@ export class FailingServices {
   }
 }
 
-async function findFailing(options: FailingOptions): Promise<StatusProblem[]> {
+async function findFailing(options: FailingOptions): Promise<readonly StatusProblem[]> {
   const table = await options.openConntrack().catch(() => undefined);
   if (table === undefined) return [];
   try {
     const problems: StatusProblem[] = [];
     for (const family of options.families) problems.push(...(await ofFamily(family, options, table)));
-    const more = problems.length - NAMED_SERVICES;
-    if (more <= 0) return problems;
-    const what = counted(more, "more service gets no answers", "more services get no answers");
-    return [...problems.slice(0, NAMED_SERVICES), { what, remedy: "run `nft-proxier services`" }];
+    const others = ["service gets no answers", "services get no answers"] as const;
+    return few(problems, others, "run `nft-proxier services`");
   } catch {
     return [];
   } finally {

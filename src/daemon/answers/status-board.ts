@@ -21,6 +21,7 @@ import { firstOf, repairText } from "../../observe/repair-text.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { packetsOf, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
 import type { NodeInspection, ServedPackets } from "../../tools/node-inspection.js";
+import { few, LOG_LISTS } from "./few-problems.js";
 import type { ServiceStates } from "./listed-services.js";
 import {
   API_VERSION,
@@ -41,7 +42,7 @@ const RECENT_MS = 60_000;
 const REPAIRS_MS = 600_000;
 /** Maximum number of repairs to count. */
 const MOST_REPAIRS = 1000;
-/** Maximum number of names for one kind of problem. Only the number of the others is reported. */
+/** Maximum number of ignored fields to name. Only the number of the others is reported. */
 const NAMED = 10;
 /** Maximum number of events to keep. On a healthy node there are a few a day. */
 const KEPT_EVENTS = 300;
@@ -412,20 +413,16 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     }
   }
 
-  *#refused(): Iterable<StatusProblem> {
+  #refused(): readonly StatusProblem[] {
     const all = this.#options.families.flatMap((family) =>
-      Array.from(this.#quarantined[family], (of) => [family, of] as const),
+      Array.from(this.#quarantined[family], ([service, reason]) => ({
+        what: `${service} is quarantined (${FAMILY_NAMES[family]}): ${reason}`,
+        remedy: "correct the Service; it is retried with backoff, and its last good rules stay",
+        concerns: [{ service, family }],
+      })),
     );
-    for (const [family, [service, reason]] of all.slice(0, NAMED)) {
-      const remedy = "correct the Service; it is retried with backoff, and its last good rules stay";
-      const what = `${service} is quarantined (${FAMILY_NAMES[family]}): ${reason}`;
-      yield { what, remedy, concerns: [{ service, family }] };
-    }
-    if (all.length > NAMED)
-      yield {
-        what: counted(all.length - NAMED, "more service is quarantined", "more services are quarantined"),
-        remedy: "run `nft-proxier services` to see them",
-      };
+    const others = ["service is quarantined", "services are quarantined"] as const;
+    return few(all, others, "run `nft-proxier services` to see them");
   }
 
   /** Yields to the event loop, because there may be many. */
@@ -450,7 +447,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     if (more > 0)
       problems.push({
         what: counted(more, "more field is ignored", "more fields are ignored"),
-        remedy: "read the log, which lists all of them",
+        remedy: LOG_LISTS,
       });
     return { count: ignored, problems };
   }

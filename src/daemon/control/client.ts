@@ -37,10 +37,10 @@ export class NotFound extends Error {
  * @returns the answer, as one of the types in observe/status-report.ts. Rejects with DaemonAway or NotFound.
  */
 export async function ask(socketPath: string, ...path: readonly string[]): Promise<unknown> {
-  const chunks: Buffer[] = [];
-  await exchange(socketPath, path, (chunk) => chunks.push(chunk));
+  let text = "";
+  await exchange(socketPath, path, (chunk) => (text += chunk));
   try {
-    return JSON.parse(Buffer.concat(chunks).toString());
+    return JSON.parse(text);
   } catch (error) {
     throw cutShort(socketPath, error);
   }
@@ -56,13 +56,17 @@ export async function askForItems(
   onItems: (items: readonly unknown[]) => void,
 ): Promise<object> {
   let head: object | undefined;
+  let rest = "";
   // The format of jsonParts().
-  const lines = new Lines((line) => {
-    if (head === undefined) head = withoutItems(JSON.parse(`${line}]}`) as object);
-    else onItems(JSON.parse(`[${line.startsWith(",") ? line.slice(1) : line}]`) as readonly unknown[]);
+  await exchange(socketPath, path, (chunk) => {
+    const lines = (rest + chunk).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) {
+      if (head === undefined) head = withoutItems(JSON.parse(`${line}]}`) as object);
+      else onItems(JSON.parse(`[${line.startsWith(",") ? line.slice(1) : line}]`) as readonly unknown[]);
+    }
   });
-  await exchange(socketPath, path, (chunk) => lines.add(chunk));
-  if (head !== undefined && lines.rest === "]}") return head;
+  if (head !== undefined && rest === "]}") return head;
   throw cutShort(socketPath);
 }
 
@@ -86,57 +90,30 @@ function cutShort(socketPath: string, cause?: unknown): DaemonAway {
   return new DaemonAway(`the answer of the daemon at ${socketPath} ended too early`, undefined, { cause });
 }
 
-/** Splits chunks of bytes into lines. */
-class Lines {
-  readonly #onLine: (line: string) => void;
-  #chunks: Buffer[] = [];
-
-  constructor(onLine: (line: string) => void) {
-    this.#onLine = onLine;
-  }
-
-  /** The text after the last line. */
-  get rest(): string {
-    return Buffer.concat(this.#chunks).toString();
-  }
-
-  add(chunk: Buffer): void {
-    let from = 0;
-    for (let end = chunk.indexOf(10); end >= 0; end = chunk.indexOf(10, from)) {
-      this.#chunks.push(chunk.subarray(from, end));
-      from = end + 1;
-      const line = this.rest;
-      this.#chunks = [];
-      this.#onLine(line);
-    }
-    if (from < chunk.length) this.#chunks.push(chunk.subarray(from));
-  }
-}
-
 const HEAD_END = "\r\n\r\n";
 
 /**
  * Sends one HTTP/1.0 request, whose answer ends with the connection. It does not use node:http, which takes longer to load than everything
  * else in a command. Rejects with DaemonAway or NotFound if the status is not 200.
  */
-function exchange(socketPath: string, path: readonly string[], onBody: (chunk: Buffer) => void): Promise<void> {
+function exchange(socketPath: string, path: readonly string[], onBody: (chunk: string) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     let head: string | undefined;
-    let pending = Buffer.alloc(0);
+    let pending = "";
     let status = 0;
-    const socket = connect({ path: socketPath });
+    const socket = connect({ path: socketPath }).setEncoding("utf8");
     const failed = (error: unknown): void => {
       socket.destroy();
       reject(whyAway(socketPath, error));
     };
-    const receive = (chunk: Buffer): void => {
+    const receive = (chunk: string): void => {
       if (head !== undefined && status === 200) return onBody(chunk);
-      pending = Buffer.concat([pending, chunk]);
+      pending += chunk;
       const end = pending.indexOf(HEAD_END);
       if (head !== undefined || end < 0) return;
-      head = pending.toString("latin1", 0, end);
+      head = pending.slice(0, end);
       status = Number(/^HTTP\/1\.[01] (\d{3})/.exec(head)?.[1] ?? 0);
-      pending = pending.subarray(end + HEAD_END.length);
+      pending = pending.slice(end + HEAD_END.length);
       if (status === 200) onBody(pending);
     };
     socket.setTimeout(TIMEOUT_MS, () => {
@@ -144,7 +121,7 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
       void hanging(socketPath).then(reject);
     });
     socket.on("error", failed);
-    socket.on("data", (chunk: Buffer) => {
+    socket.on("data", (chunk: string) => {
       try {
         receive(chunk);
       } catch (error) {
@@ -157,7 +134,7 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
       else if (status === 0) failed(new Error("it closed the connection"));
       else if (status === 503) reject(notReady(socketPath, pending));
       else {
-        const body = pending.toString("utf8", 0, 200);
+        const body = pending.slice(0, 200);
         reject(new DaemonAway(`the daemon at ${socketPath} answered ${status}: ${body}`, undefined));
       }
     });
@@ -166,8 +143,8 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
 }
 
 /** With the server's reason (NotReady). */
-function notReady(socketPath: string, body: Buffer): DaemonAway {
-  const { error } = JSON.parse(body.toString()) as { readonly error: string };
+function notReady(socketPath: string, body: string): DaemonAway {
+  const { error } = JSON.parse(body) as { readonly error: string };
   return new DaemonAway(`the daemon at ${socketPath} has no answer yet: ${error}.`, "wait, and read the daemon's log");
 }
 

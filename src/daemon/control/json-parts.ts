@@ -20,31 +20,12 @@ export class PiecewiseList {
 /** Shared by all lists of the process, because each blocks the event loop for a few ms per turn. */
 const turns = new TakingTurns();
 
-/** Number of items of an existing list to write in one piece. */
-const PIECE = 256;
-
 /**
  * Yields the JSON as one text, or as many texts for a list. Each of these except the last ends a line, so that a reader can start early.
  */
 export async function* jsonParts(body: unknown): AsyncGenerator<string> {
-  if (body instanceof PiecewiseList) return yield* listParts(body.head, body.pieces);
-  if (!isList(body)) return yield JSON.stringify(body);
-  const { items, ...head } = body;
-  yield* listParts(head, piecesOf(items));
-}
-
-function isList(body: unknown): body is { readonly items: readonly unknown[] } {
-  return typeof body === "object" && body !== null && "items" in body && Array.isArray(body.items);
-}
-
-function* piecesOf(items: readonly unknown[]): Generator<readonly unknown[]> {
-  for (let from = 0; from < items.length; from += PIECE) yield items.slice(from, from + PIECE);
-}
-
-async function* listParts(
-  head: object,
-  pieces: AsyncIterable<readonly unknown[]> | Iterable<readonly unknown[]>,
-): AsyncGenerator<string> {
+  if (!(body instanceof PiecewiseList)) return yield JSON.stringify(body);
+  const { head, pieces } = body;
   const begin = JSON.stringify(head).slice(0, -1);
   yield `${begin}${begin === "{" ? "" : ","}"items":[\n`;
   let separator = "";
@@ -56,10 +37,8 @@ async function* listParts(
 }
 
 /** Yields each piece that is not empty as a JSON array. */
-export async function* itemTexts(
-  pieces: AsyncIterable<readonly unknown[]> | Iterable<readonly unknown[]>,
-): AsyncGenerator<string> {
-  const iterator = Symbol.asyncIterator in pieces ? pieces[Symbol.asyncIterator]() : pieces[Symbol.iterator]();
+export async function* itemTexts(pieces: AsyncIterable<readonly unknown[]>): AsyncGenerator<string> {
+  const iterator = pieces[Symbol.asyncIterator]();
   for (;;) {
     const text = await turns.run(async () => {
       const { done = false, value } = await iterator.next();

@@ -56,6 +56,10 @@ async function serve(
   return server;
 }
 
+async function* piecesOf(items: readonly unknown[]): AsyncGenerator<readonly unknown[]> {
+  for (let from = 0; from < items.length; from += 256) yield await Promise.resolve(items.slice(from, from + 256));
+}
+
 const raw = (bytes: string | Uint8Array): Promise<string> => sendRaw({ path }, bytes);
 
 test("only its user may open it", async () => {
@@ -71,7 +75,9 @@ test("words of a path arrive as they were sent", async () => {
 
 test("a list arrives a few items at a time, complete and in order", async () => {
   const items = Array.from({ length: 2_000 }, (_, i) => ({ name: `s${i}`, text: "line\nbreak ".repeat(20) }));
-  await serve((words) => (words[0] === "list" ? Promise.resolve({ kind: "List", items }) : undefined));
+  await serve((words) =>
+    words[0] === "list" ? Promise.resolve(new PiecewiseList({ kind: "List" }, piecesOf(items))) : undefined,
+  );
   const pieces: (readonly unknown[])[] = [];
   expect(await askForItems(path, ["list"], (some) => pieces.push(some))).toEqual({ kind: "List" });
   expect(pieces.length).toBeGreaterThan(5);
@@ -116,7 +122,7 @@ test("a failing answer is an error of that request, and logged", async () => {
 
 test("a long list arrives complete, and is never converted to text in one piece", async () => {
   const items = Array.from({ length: 5001 }, (_, i) => ({ i, text: `ä"${i}` }));
-  await serve(() => Promise.resolve({ kind: "List", items, more: 1 }));
+  await serve(() => Promise.resolve(new PiecewiseList({ kind: "List", more: 1 }, piecesOf(items))));
   const stringify = vi.spyOn(JSON, "stringify");
   const list = await ask(path, "list");
   const longest = Math.max(...stringify.mock.results.map(({ value }) => String(value).length));
@@ -182,7 +188,8 @@ test("a file in the place of the socket stays when the daemon ends", async () =>
 });
 
 test("an answer of another version is an error that says what to do", async () => {
-  await serve((words) => Promise.resolve(words[0] === "status" ? { apiVersion: "nft-proxier.dev/v9" } : { items: [] }));
+  const list = new PiecewiseList({}, piecesOf([]));
+  await serve((words) => Promise.resolve(words[0] === "status" ? { apiVersion: "nft-proxier.dev/v9" } : list));
   await expect(new DaemonAnswers(path).status()).rejects.toThrow(
     /apiVersion "nft-proxier.dev\/v9".*Use the same version of nft-proxier/,
   );
