@@ -187,12 +187,8 @@ export class ConntrackService implements ProxierObserver {
    * false after `timeoutMs`.
    */
   async settled(timeoutMs: number): Promise<boolean> {
-    const late = new AbortController();
-    const done = this.#reconciler.settled().then(() => true);
-    const over = sleep(timeoutMs, false, { signal: late.signal }).catch(() => false);
-    const settled = await Promise.race([done, over]);
-    late.abort();
-    return settled;
+    const settled = this.#reconciler.settled().then(() => true);
+    return Promise.race([settled, sleep(timeoutMs, false, { ref: false })]);
   }
 
   /** Stops. Resolves when nothing is running. The table stays open, because its owner closes it. */

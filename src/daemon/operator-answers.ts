@@ -151,9 +151,8 @@ export class OperatorAnswers {
     const { kernel } = this.#options;
     const history = new WriteHistory();
     this.#parts.proxier.observe(history);
-    const { listed } = services;
     const feed = new PageFeed({
-      ...{ answers: this.#route, services: listed, history },
+      ...{ answers: this.#route, services, history },
       status: (maxAgeMs) => this.board.status(maxAgeMs),
     });
     this.#parts.proxier.observe(feed);
@@ -167,7 +166,7 @@ export class OperatorAnswers {
       reportText(await reportOn(packetOf(words, ""), kernel, sources));
     // A status is also read from the kernel, and anyone on this node may ask for it here.
     const answers: Route = (path) => (path.join("/") === "status" ? this.board.status(SHARED_MS) : this.#route(path));
-    return statusPage({ answers, services: listed, feed, explain });
+    return statusPage({ answers, services, feed, explain });
   }
 
   /** Counts services' connections, for metrics and answers. */

@@ -3,7 +3,6 @@
  * continue through the rules.
  */
 import { release } from "node:os";
-import { performance } from "node:perf_hooks";
 import { BoundedFrequencyRunner, type WriteOutcome } from "../base/bounded-frequency-runner.js";
 import type { Logger } from "../base/logger.js";
 import { KernelError } from "../nft/kernel/errors.js";
@@ -67,7 +66,7 @@ export class Flowtable {
 
   constructor(options: FlowtableOptions) {
     this.#options = options;
-    const limits = { gapMs: 0, maxRetryMs: LONGEST_RETRY_MS, now: () => performance.now() };
+    const limits = { gapMs: 0, maxRetryMs: LONGEST_RETRY_MS };
     this.#runner = new BoundedFrequencyRunner(() => this.#update(), limits);
   }
 

@@ -2,6 +2,7 @@
  * A small HTTP server on one address: any method, short answers, and limits that keep a stranger from blocking it. Everyone who
  * can reach the node can reach the health port.
  */
+import { once } from "node:events";
 import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "node:http";
 import { isIP } from "node:net";
 import { pipeline } from "node:stream/promises";
@@ -297,7 +298,7 @@ export class HttpServer {
    * with a ListenError.
    */
   async open(): Promise<void> {
-    const { address, hardFail = false, onFailed } = this.#options;
+    const { hardFail = false, onFailed } = this.#options;
     this.#timer = undefined;
     try {
       await this.listen();
@@ -305,7 +306,7 @@ export class HttpServer {
       this.#told = undefined;
     } catch (error) {
       if (this.#closed) return;
-      const failure = error instanceof ListenError ? error : new ListenError(address, error);
+      const failure = error as ListenError;
       if (!hardFail) this.#timer = setTimeout(() => void this.open(), this.#backoff.next());
       if (failure.message !== this.#told) onFailed?.(failure);
       this.#told = failure.message;
@@ -348,17 +349,11 @@ export class HttpServer {
 
   async #bind(host: string): Promise<void> {
     const { port, ipv6Only = false } = this.#options.address;
-    await new Promise<void>((resolve, reject) => {
-      const fail = (error: NodeJS.ErrnoException): void => {
-        this.#server.removeListener("listening", done);
-        reject(new ListenError(this.#options.address, error));
-      };
-      const done = (): void => {
-        this.#server.removeListener("error", fail);
-        resolve();
-      };
-      this.#server.once("error", fail).once("listening", done).listen({ host, port, ipv6Only });
-    });
+    try {
+      await once(this.#server.listen({ host, port, ipv6Only }), "listening");
+    } catch (error) {
+      throw new ListenError(this.#options.address, error);
+    }
   }
 }
 

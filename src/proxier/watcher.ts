@@ -1,6 +1,5 @@
 /** Watches the kernel's tables through events, and through a periodic check for changes that events do not show. */
-import { performance } from "node:perf_hooks";
-
+import { BoundedFrequencyRunner, type WriteOutcome } from "../base/bounded-frequency-runner.js";
 import type { Kernel } from "../nft/kernel/kernel.js";
 import type { Logger } from "../base/logger.js";
 import { TableWatch } from "../nft/engine-exports.js";
@@ -28,8 +27,7 @@ export class Watcher {
   readonly #log: Logger;
   readonly #request: (inMs: number) => void;
   readonly #watch: TableWatch;
-  #timer: NodeJS.Timeout | undefined;
-  #checking: Promise<void> | undefined;
+  readonly #checks: BoundedFrequencyRunner;
   #closed = false;
 
   /**
@@ -46,6 +44,8 @@ export class Watcher {
     this.#families = families;
     this.#log = log;
     this.#request = request;
+    const limits = { gapMs: 0, maxRetryMs: LONGEST_CHECK_INTERVAL_MS };
+    this.#checks = new BoundedFrequencyRunner(() => this.#checkInTurn(), limits);
     this.#watch = new TableWatch(
       kernel,
       families.map(({ table }) => table),
@@ -71,28 +71,20 @@ export class Watcher {
   /** Call it before the tables are read: changes are noticed from then on. */
   async open(): Promise<void> {
     await this.#watch.open();
-    this.#checkIn(CHECK_INTERVAL_MS);
+    this.#checks.requestIn(CHECK_INTERVAL_MS);
   }
 
   /** If the tables have been closed, a running check ends after its current part. */
   async close(): Promise<void> {
     this.#closed = true;
-    clearTimeout(this.#timer);
     await this.#watch.close();
-    await this.#checking;
+    await this.#checks.stop();
   }
 
-  #checkIn(ms: number): void {
-    this.#timer = setTimeout(() => {
-      this.#checking = this.#checkAndGoOn();
-    }, ms);
-    this.#timer.unref();
-  }
-
-  async #checkAndGoOn(): Promise<void> {
+  async #checkInTurn(): Promise<WriteOutcome> {
     const began = performance.now();
     await this.check();
-    if (!this.#closed) this.#checkIn(checkPause(performance.now() - began));
+    return { ok: true, againMs: checkPause(performance.now() - began) };
   }
 
   /**

@@ -45,7 +45,7 @@ export class PressureMonitor {
 
   constructor(options: PressureOptions) {
     this.#options = options;
-    const limits = { gapMs: 0, maxRetryMs: INTERVAL_MS, now: () => performance.now() };
+    const limits = { gapMs: 0, maxRetryMs: INTERVAL_MS };
     this.#runner = new BoundedFrequencyRunner(() => this.#sample(), limits);
   }
 

@@ -54,8 +54,6 @@ export interface ReconcilerOptions {
   readonly onResetsAsked?: (service: string) => void;
   /** Time between a pass and its repetition, ms. Default SETTLE_MS. */
   readonly settleMs?: number;
-  /** The pause after a pass, as a multiple of its duration. Default PAUSE_FACTOR. */
-  readonly pauseFactor?: number;
   /** First wait after a failure, ms. Default FIRST_RETRY_MS. */
   readonly firstRetryMs?: number;
 }
@@ -114,7 +112,7 @@ export class Reconciler {
       merge: mergeScope,
       firstRetryMs: options.firstRetryMs ?? FIRST_RETRY_MS,
       maxRetryMs: MAX_RETRY_MS,
-      pauseFactor: options.pauseFactor ?? PAUSE_FACTOR,
+      pauseFactor: PAUSE_FACTOR,
       maxPauseMs: MAX_PAUSE_MS,
       onFailure: (error: unknown, failures: number, retryMs: number) => this.#failed(error, failures, retryMs),
     };

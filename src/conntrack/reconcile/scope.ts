@@ -1,7 +1,6 @@
 /** The scope of a reconciler's pass, and the dumps that find its entries. */
 import { isDeepStrictEqual } from "node:util";
 import { SERVICE_PROTOCOL } from "../../base/protocols.js";
-import type { IpFamily } from "../../base/ip.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
 import { type AddressKey, keyOf, NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { ServiceKnowledge } from "./service-knowledge.js";
@@ -31,36 +30,17 @@ export function mergeScope(into: Scope, from: Scope): void {
   into.repeats = Math.min(into.repeats, from.repeats);
 }
 
-/** Collects dumps until there are too many. */
-class Filters {
-  readonly #family: IpFamily;
-  readonly #filters = new Map<string, ConntrackFilter>();
-
-  constructor(family: IpFamily) {
-    this.#family = family;
+/** Adds a dump of all entries to a destination. One dump covers an address with many ports. */
+function addDump(dumps: Map<string, ConntrackFilter>, { family, address, protocol, port }: ServiceAddress): void {
+  const exact = { family, protocol: SERVICE_PROTOCOL[protocol] };
+  if (address === NODE_PORT) {
+    dumps.set(`${protocol} ${port}`, { ...exact, original: { destinationPort: port } });
+    return;
   }
-
-  get size(): number {
-    return this.#filters.size;
-  }
-
-  /** Adds all entries to a destination. One dump covers an address with many ports. */
-  to({ address, protocol, port }: Omit<ServiceAddress, "family">): void {
-    const number = SERVICE_PROTOCOL[protocol];
-    const exact = { family: this.#family, protocol: number };
-    if (address === NODE_PORT) {
-      this.#filters.set(`${protocol} ${port}`, { ...exact, original: { destinationPort: port } });
-    } else {
-      const only = { ...exact, original: { destination: address, destinationPort: port } };
-      const before = this.#filters.get(address);
-      const isOnly = before === undefined || isDeepStrictEqual(before, only);
-      this.#filters.set(address, isOnly ? only : { family: this.#family, original: { destination: address } });
-    }
-  }
-
-  all(): ConntrackFilter[] {
-    return [...this.#filters.values()];
-  }
+  const only = { ...exact, original: { destination: address, destinationPort: port } };
+  const before = dumps.get(address);
+  const isOnly = before === undefined || isDeepStrictEqual(before, only);
+  dumps.set(address, isOnly ? only : { family, original: { destination: address } });
 }
 
 /**
@@ -78,7 +58,8 @@ export function filtersOf(
   known: ServiceKnowledge,
   most: number,
 ): ConntrackFilter[] | undefined {
-  const filters = new Filters(known.family);
+  const { family } = known;
+  const dumps = new Map<string, ConntrackFilter>();
   for (const service of services) {
     const targets: ServiceTarget[] = [];
     let ports = 0;
@@ -87,16 +68,16 @@ export function filtersOf(
       if (isReconciled(target.protocol, target.resetRemovedEndpoints)) targets.push(target);
     }
     for (const { addresses, protocol, port, nodePort } of targets) {
-      for (const address of addresses) filters.to({ address, protocol, port });
-      if (nodePort !== 0) filters.to({ address: NODE_PORT, protocol, port: nodePort });
+      for (const address of addresses) addDump(dumps, { family, address, protocol, port });
+      if (nodePort !== 0) addDump(dumps, { family, address: NODE_PORT, protocol, port: nodePort });
     }
-    if (filters.size > most) return undefined;
+    if (dumps.size > most) return undefined;
   }
   for (const claim of claims.values()) {
-    if (isReconciled(claim.protocol, false)) filters.to(claim);
-    if (filters.size > most) return undefined;
+    if (isReconciled(claim.protocol, false)) addDump(dumps, claim);
+    if (dumps.size > most) return undefined;
   }
-  return filters.all();
+  return [...dumps.values()];
 }
 
 export function scopeOf(services: Iterable<string>, claims: readonly ServiceAddress[]): Scope {

@@ -1,5 +1,5 @@
 /** Describes services for operators, from the current model. */
-import { sortedInSlices, TimeSlice } from "../../base/time-slice.js";
+import { sortedInSlices, TimeSlice, yieldToEventLoop } from "../../base/time-slice.js";
 import { weightsOf } from "../../model/balance/endpoint-balance.js";
 import { countStates, drainingAmong, type EndpointCounts } from "../../model/categorize-endpoints.js";
 import { NOT_SAID } from "../../objects/endpoint-details.js";
@@ -9,7 +9,7 @@ import type { EndpointColumns } from "../../objects/records.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Problem, ServicePortView } from "../../model/service-port-view.js";
-import { type ConnectionCounts, NOT_COUNTED } from "../../ruleset/connection-counts.js";
+import type { ConnectionCounts } from "../../ruleset/connection-counts.js";
 import { clusterIPsAmong } from "../../model/slices.js";
 import { annotationStatus } from "./annotation-status.js";
 import {
@@ -45,22 +45,19 @@ interface ServiceConnections {
   /** Time between the last two readings. */
   readonly intervalMs: () => number | undefined;
   /** Refused connections of the service port, and of each endpoint by "address port". Undefined if there are none. */
-  refusalsOf?(family: IpFamily, view: ServicePortView): PortRefusals | undefined;
+  refusalsOf(family: IpFamily, view: ServicePortView): PortRefusals | undefined;
 }
 
 export interface PortRefusals extends Pick<ServicePortStatus, "refusals" | "refusalAgesMs" | "refusalsIncomplete"> {
   readonly byEndpoint: ReadonlyMap<string, number>;
 }
 
-const NO_CONNECTIONS: ServiceConnections = { connections: () => NOT_COUNTED, intervalMs: () => undefined };
-
 /** The services to describe, and the sources of facts that the model lacks. */
 export interface Listing {
   readonly model: ListedModel;
   readonly families: readonly IpFamily[];
   readonly states: ServiceStates;
-  /** Default: nothing is counted. */
-  readonly counted?: ServiceConnections;
+  readonly counted: ServiceConnections;
 }
 
 /** Time to create a piece of the list, which is then written in the same turn of the event loop, ms. */
@@ -107,16 +104,11 @@ export async function portsByService(
   listing: Listing,
   services: Iterable<string>,
 ): Promise<Map<string, ServicePortStatus[]>> {
-  const reasonsOf = await reasonsIn(listing.model);
-  const slice = new TimeSlice(PIECE_MS);
   const found = new Map<string, ServicePortStatus[]>();
-  for (const service of services) {
-    const ports: ServicePortStatus[] = [];
-    for (const port of portsOf(listing, service, reasonsOf(service), false)) {
-      if (port !== undefined) ports.push(port);
-      if (slice.spent) await slice.yield();
-    }
-    found.set(service, ports);
+  for (const service of services) found.set(service, []);
+  for await (const piece of piecesOf(listing, [...found.keys()], false)) {
+    for (const port of piece) found.get(`${port.namespace}/${port.name}`)?.push(port);
+    await yieldToEventLoop();
   }
   return found;
 }
@@ -179,7 +171,7 @@ interface Reasons {
 
 /** Also yields undefined after each family, because a service may have no port there, and the caller must check its time slice. */
 function* portsOf(
-  { model, families, states, counted = NO_CONNECTIONS }: Listing,
+  { model, families, states, counted }: Listing,
   service: string,
   reasons: Reasons,
   withEndpoints: boolean,
@@ -191,7 +183,7 @@ function* portsOf(
     for (const [view, candidates] of model.eachViewWithCandidates(family, service)) {
       const counts = countStates(candidates);
       const connections = ofPort(view);
-      const refusals = counted.refusalsOf?.(family, view);
+      const refusals = counted.refusalsOf(family, view);
       const [unreachable] = clusterIPs === undefined ? [] : clusterIPsAmong(candidates.endpoints, clusterIPs);
       yield {
         ...statusOf(family, view, counts),

@@ -41,20 +41,10 @@ interface ServiceBoardOptions {
 }
 
 /** The list of services for a viewer that follows it. */
-export interface ListedChanges {
-  /** Whether connections are counted. */
-  readonly counts: boolean;
-  /** The ports of these services without endpoints; none for a service that is not served. */
-  readonly ports: (services: Iterable<string>) => Promise<ReadonlyMap<string, readonly ServicePortStatus[]>>;
-  /** Services that have an endpoint with this text in its address or pod's name. */
-  readonly withEndpoint: (text: string, most: number) => Promise<readonly string[]>;
-  /** Why services do not serve as their objects ask: changes with other services. By service. */
-  readonly reasons: () => Promise<ReadonlyMap<string, string>>;
-  /** Reads the kernel's counts, at most once a second. Resolves to the time between the last two readings, ms. */
-  readonly readCounts: () => Promise<number | undefined>;
-  /** `visit` is called after each reading with the services that got or refused connections, until the next call of this. */
-  readonly onCounts: (visit: ((service: string) => void) | undefined) => void;
-}
+export type ListedChanges = Pick<
+  ServiceBoard,
+  "isCounting" | "portsOf" | "withEndpoint" | "reasons" | "readCounts" | "onCounts"
+>;
 
 export class ServiceBoard implements ConnectionSource {
   readonly #options: ServiceBoardOptions;
@@ -90,38 +80,49 @@ export class ServiceBoard implements ConnectionSource {
   }
 
   async *ports(): AsyncGenerator<readonly ServicePortStatus[]> {
-    if (this.#options.counters === "off") return;
+    if (!this.isCounting) return;
     await this.#read();
     yield* servicesInPieces(this.#listing, false);
   }
 
-  /** The services, for the status page. */
-  get listed(): ListedChanges {
+  /** Whether connections are counted. */
+  get isCounting(): boolean {
+    return this.#options.counters !== "off";
+  }
+
+  /** Returns the ports of these services without endpoints; none for a service that is not served. */
+  portsOf(services: Iterable<string>): Promise<ReadonlyMap<string, readonly ServicePortStatus[]>> {
+    return portsByService(this.#listing, services);
+  }
+
+  /** Returns services that have an endpoint with this text in its address or pod's name. */
+  withEndpoint(text: string, most: number): Promise<readonly string[]> {
+    return servicesWithEndpoint(this.#listing, text, most);
+  }
+
+  /** Returns why services do not serve as their objects ask, by service. Changes with other services. */
+  async reasons(): Promise<ReadonlyMap<string, string>> {
     const { model } = this.#options.proxier;
-    const readings = this.#readings;
-    return {
-      counts: this.#options.counters !== "off",
-      ports: (services) => portsByService(this.#listing, services),
-      withEndpoint: (text, most) => servicesWithEndpoint(this.#listing, text, most),
-      reasons: async () => {
-        const reasonsOf = await reasonsIn(model);
-        const names = new Set([...model.lostClaims(), ...model.unbalanced()].map(({ object }) => object));
-        return new Map([...names].map((name) => [name, JSON.stringify(reasonsOf(name))]));
-      },
-      readCounts: async () => {
-        await this.#read();
-        return readings.intervalMs;
-      },
-      onCounts: (visit) => {
-        readings.onRead =
-          visit &&
-          (() =>
-            readings.forEachBusy((address) => {
-              const owner = model.ownerOf(address) ?? model.ownerOf({ ...address, address: NODE_PORT });
-              if (owner !== undefined) visit(owner);
-            }));
-      },
-    };
+    const reasonsOf = await reasonsIn(model);
+    const names = new Set([...model.lostClaims(), ...model.unbalanced()].map(({ object }) => object));
+    return new Map([...names].map((name) => [name, JSON.stringify(reasonsOf(name))]));
+  }
+
+  /** Reads the kernel's counts, at most once a second. Resolves to the time between the last two readings, ms. */
+  async readCounts(): Promise<number | undefined> {
+    await this.#read();
+    return this.#readings.intervalMs;
+  }
+
+  /** Calls `visit` after each reading with the services that got or refused connections, until the next call of this. */
+  onCounts(visit: ((service: string) => void) | undefined): void {
+    const { model } = this.#options.proxier;
+    const visitOwners = (): void =>
+      this.#readings.forEachBusy((address) => {
+        const owner = model.ownerOf(address) ?? model.ownerOf({ ...address, address: NODE_PORT });
+        if (owner !== undefined) visit?.(owner);
+      });
+    this.#readings.onRead = visit && visitOwners;
   }
 
   /** The services, for the explanation of a packet. */
@@ -161,7 +162,7 @@ export class ServiceBoard implements ConnectionSource {
 
   /** If the kernel cannot be read, the former counts stay, so that the scrape still gets its other metrics. */
   async #read(): Promise<void> {
-    if (this.#options.counters !== "off") await this.#readings.read().catch(() => undefined);
+    if (this.isCounting) await this.#readings.read().catch(() => undefined);
   }
 }
 

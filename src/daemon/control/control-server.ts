@@ -2,6 +2,7 @@
  * The daemon's socket: JSON over HTTP on a unix socket that only root may open. It computes nothing before a request.
  * No request can change anything, because only GET is allowed.
  */
+import { once } from "node:events";
 import type { Stats } from "node:fs";
 import { chmod, lstat, mkdir, readdir, rename, rm } from "node:fs/promises";
 import type { Server } from "node:http";
@@ -40,7 +41,7 @@ export class ControlServer {
   constructor(path: string, route: Route, log: Logger, checkMs = CHECK_MS) {
     this.#path = path;
     this.#checkMs = checkMs;
-    const frequency = { gapMs: checkMs, maxRetryMs: checkMs, now: () => performance.now() };
+    const frequency = { gapMs: checkMs, maxRetryMs: checkMs };
     this.#checks = new BoundedFrequencyRunner(() => this.#restore(), frequency);
     this.#log = log;
     const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS };
@@ -112,16 +113,11 @@ export class ControlServer {
     // Listen under another name first. When Node closes the socket, it removes this name, even if another file has it by then.
     const name = join(dirname(this.#path), `.${process.pid}`);
     await rm(name, { force: true });
-    await new Promise<void>((resolve, reject) => {
-      this.#server.once("error", reject);
-      // No other user may open it before its mode is set.
-      const before = process.umask(0o177);
-      this.#server.listen(name, () => {
-        this.#server.off("error", reject);
-        resolve();
-      });
-      process.umask(before);
-    });
+    // No other user may open it before its mode is set.
+    const before = process.umask(0o177);
+    const listening = once(this.#server.listen(name), "listening");
+    process.umask(before);
+    await listening;
     await chmod(name, 0o600);
     const socket = await lstat(name);
     await rename(name, this.#path);
@@ -148,15 +144,15 @@ async function statOf(path: string): Promise<Stats | undefined> {
 
 /** Returns "connected", or the error code: ECONNREFUSED if nothing listens on the socket. */
 async function answerTo(path: string): Promise<string | undefined> {
-  return new Promise((resolve) => {
-    const socket = createConnection(path);
-    const end = (answer: string | undefined): void => {
-      socket.destroy();
-      resolve(answer);
-    };
-    socket.once("connect", () => end("connected"));
-    socket.once("error", (error: NodeJS.ErrnoException) => end(error.code));
-  });
+  const socket = createConnection(path);
+  try {
+    await once(socket, "connect");
+    return "connected";
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code;
+  } finally {
+    socket.destroy();
+  }
 }
 
 /** Minimum age for removal, ms. The daemon of a younger socket may not listen yet. */

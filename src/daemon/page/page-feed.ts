@@ -2,6 +2,7 @@
  * The messages of /status/stream. All viewers share each update: its work does not grow with their number. Without viewers, it only remembers which
  * services changed, and reads nothing.
  */
+import { addAbortListener } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { EventList, ServicePortStatus, StatusReport } from "../../observe/status-report.js";
 import type { ProxierObserver, QuarantineReport, SyncReport } from "../../proxier/observer.js";
@@ -136,7 +137,7 @@ export class PageFeed implements ProxierObserver {
   }
 
   #whole(latest: PageUpdate): PageUpdate {
-    const traffic = this.#options.services.counts ? this.#samples : undefined;
+    const traffic = this.#options.services.isCounting ? this.#samples : undefined;
     return { ...latest, ...{ writes: this.#options.history.buckets(), traffic, changed: [], counts: undefined } };
   }
 
@@ -186,7 +187,7 @@ export class PageFeed implements ProxierObserver {
     await this.#noteReasons();
     const names = this.#changed;
     this.#changed = new Set();
-    const ports = await services.ports(names);
+    const ports = await services.portsOf(names);
     for (const [service, { length }] of ports) if (length === 0) this.#refusals.delete(service);
     const counts = await this.#count(now);
     const before = this.#latest;
@@ -195,7 +196,7 @@ export class PageFeed implements ProxierObserver {
       ...{ id: `${this.#run}-${number}`, now, status },
       events: before !== undefined && events.at(-1)?.at === before.events?.at(-1)?.at ? undefined : events,
       writes: history.buckets(before === undefined ? 0 : before.now - BUCKET_MS),
-      traffic: services.counts ? this.#samples.slice(counts === undefined ? Infinity : -1) : undefined,
+      traffic: services.isCounting ? this.#samples.slice(counts === undefined ? Infinity : -1) : undefined,
       changed: Array.from(ports, ([service, all]) => ({ service, ports: all })),
       counts,
     };
@@ -216,7 +217,7 @@ export class PageFeed implements ProxierObserver {
   async #count(now: number): Promise<readonly PortCounts[] | undefined> {
     const { services } = this.#options;
     const began = performance.now();
-    if (!services.counts || began < this.#countsAt) return undefined;
+    if (!services.isCounting || began < this.#countsAt) return undefined;
     const intervalMs = await services.readCounts();
     const names = [...this.#busy];
     this.#busy.clear();
@@ -225,7 +226,7 @@ export class PageFeed implements ProxierObserver {
       return undefined;
     }
     if (intervalMs === undefined) return undefined;
-    const counts = this.#countsOf(await services.ports(names), intervalMs);
+    const counts = this.#countsOf(await services.portsOf(names), intervalMs);
     this.#countsAt = began + Math.min((performance.now() - began) / COUNTING_SHARE, COUNTING_MS);
     const sum = (of: (port: PortCounts) => number): number => counts.reduce((total, port) => total + of(port), 0);
     const sample = {
@@ -253,7 +254,7 @@ export class PageFeed implements ProxierObserver {
     this.#refusals.set(service, ofService.set(portKey(port), refusedAndDropped(port)));
   }
 
-  #countsOf(ports: Awaited<ReturnType<ListedChanges["ports"]>>, intervalMs: number): PortCounts[] {
+  #countsOf(ports: Awaited<ReturnType<ListedChanges["portsOf"]>>, intervalMs: number): PortCounts[] {
     // The kernel forgets a count after a pause, and starts again from zero.
     const perSecond = (now: number, last = 0): number => ((now < last ? now : now - last) / intervalMs) * 1_000;
     return Array.from(ports).flatMap(([service, all]) => {
@@ -278,10 +279,8 @@ export class PageFeed implements ProxierObserver {
 /** Promise.race would leave a reaction at a promise that lives as long as the viewer, for each update. */
 async function settledOrAborted(promise: Promise<void>, signal: AbortSignal): Promise<void> {
   const aborted = Promise.withResolvers<void>();
-  const abort = (): void => aborted.resolve();
-  signal.addEventListener("abort", abort);
-  if (signal.aborted) abort();
-  await Promise.race([promise, aborted.promise]).finally(() => signal.removeEventListener("abort", abort));
+  using _listener = addAbortListener(signal, () => aborted.resolve());
+  await Promise.race([promise, aborted.promise]);
 }
 
 function messageOf(message: object): string {

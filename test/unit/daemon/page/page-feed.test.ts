@@ -36,8 +36,8 @@ class World {
           ? Promise.resolve({ items: [] })
           : Promise.resolve(new PiecewiseList({}, pieces([...this.services.values()]))),
       services: {
-        counts: true,
-        ports: (names) =>
+        isCounting: true,
+        portsOf: (names) =>
           Promise.resolve(
             new Map(
               Array.from(names, (name) => [name, [this.services.get(name)].filter((port) => port !== undefined)]),

@@ -37,8 +37,8 @@ function handlerOfPage(): ReturnType<typeof statusPage> {
     return body === undefined ? undefined : Promise.resolve(body);
   };
   const listed = {
-    counts: false,
-    ports: () => Promise.resolve(new Map()),
+    isCounting: false,
+    portsOf: () => Promise.resolve(new Map()),
     withEndpoint: (text: string) => Promise.resolve([`demo/${text}`]),
     reasons: () => Promise.resolve(new Map<string, string>()),
     readCounts: () => Promise.resolve(undefined),
