@@ -9,7 +9,7 @@ import type { EndpointColumns } from "../../objects/records.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Problem, ServicePortView } from "../../model/service-port-view.js";
-import type { ConnectionCounts } from "../../ruleset/connection-counts.js";
+import { type ConnectionCounts, NOT_COUNTED } from "../../ruleset/connection-counts.js";
 import { clusterIPsAmong } from "../../model/slices.js";
 import { annotationStatus } from "./annotation-status.js";
 import {
@@ -52,12 +52,19 @@ export interface PortRefusals extends Pick<ServicePortStatus, "refusals" | "refu
   readonly byEndpoint: ReadonlyMap<string, number>;
 }
 
+const NO_CONNECTIONS: ServiceConnections = {
+  connections: () => NOT_COUNTED,
+  intervalMs: () => undefined,
+  refusalsOf: () => undefined,
+};
+
 /** The services to describe, and the sources of facts that the model lacks. */
 export interface Listing {
   readonly model: ListedModel;
   readonly families: readonly IpFamily[];
   readonly states: ServiceStates;
-  readonly counted: ServiceConnections;
+  /** Default: nothing is counted. */
+  readonly counted?: ServiceConnections;
 }
 
 /** Time to create a piece of the list, which is then written in the same turn of the event loop, ms. */
@@ -171,7 +178,7 @@ interface Reasons {
 
 /** Also yields undefined after each family, because a service may have no port there, and the caller must check its time slice. */
 function* portsOf(
-  { model, families, states, counted }: Listing,
+  { model, families, states, counted = NO_CONNECTIONS }: Listing,
   service: string,
   reasons: Reasons,
   withEndpoints: boolean,

@@ -1,6 +1,5 @@
 /** How `services` and the status page describe a service's annotations. */
 import { expect, test } from "vitest";
-import { NOT_COUNTED } from "../../../../src/ruleset/connection-counts.js";
 import { servicesInPieces, describeService, type Listing } from "../../../../src/daemon/answers/listed-services.js";
 import { describeLines, SERVICE_COLUMNS } from "../../../../src/cli/text/service-text.js";
 import { tableLines } from "../../../../src/cli/text/text-table.js";
@@ -21,10 +20,7 @@ function listing(of: Readonly<Record<string, Annotations>>, endpoints = ["10.1.0
     model.upsertSlice(slice(`${name}-1`, name, endpoints));
   }
   model.takeDirty();
-  return {
-    ...{ model, families: ["ip"], states: { active: () => true, quarantineReason: () => undefined } },
-    counted: { connections: () => NOT_COUNTED, intervalMs: () => undefined, refusalsOf: () => undefined },
-  };
+  return { model, families: ["ip"], states: { active: () => true, quarantineReason: () => undefined } };
 }
 
 const described = async (annotations: Annotations, endpoints?: string[]): Promise<ServicePortStatus> => {
