@@ -279,8 +279,8 @@ export class PageFeed implements ProxierObserver {
 /** Promise.race would leave a reaction at a promise that lives as long as the viewer, for each update. */
 async function settledOrAborted(promise: Promise<void>, signal: AbortSignal): Promise<void> {
   const aborted = Promise.withResolvers<void>();
-  using _listener = addAbortListener(signal, () => aborted.resolve());
-  await Promise.race([promise, aborted.promise]);
+  const listener = addAbortListener(signal, () => aborted.resolve());
+  await Promise.race([promise, aborted.promise]).finally(() => listener[Symbol.dispose]());
 }
 
 function messageOf(message: object): string {
