@@ -96,7 +96,7 @@ function isWithoutTables(error: unknown): boolean {
 
 function withoutTables(modules: ModuleFacts, message: string): Finding[] {
   const said = problem(message, "use a kernel with nf_tables (CONFIG_NF_TABLES)");
-  return inOrder([...of("kernel", "nf-tables", said), ...checkModules(modules)]);
+  return inOrder([...of("kernel", "nf-tables", [said]), ...of("kernel", "modules", checkModules(modules))]);
 }
 
 interface ClusterReading {

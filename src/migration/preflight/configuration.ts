@@ -9,7 +9,7 @@ import { checkFamilies, type KernelFamilies } from "../../node/kernel-families.j
 import { missingPodBridge } from "../../node/forwarding.js";
 import type { DesiredNumber } from "../../node/kernel-number.js";
 import type { IpFamily } from "../../base/ip.js";
-import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
+import { named, note, ok, problem, type Said } from "./finding.js";
 import { isOtherMode, type Mode, type ModeFacts, modesOf } from "./mode.js";
 
 /** The result of the program's own loader for file and flags. */
@@ -22,21 +22,17 @@ export type ConfigReading =
       readonly file: string;
     };
 
-export function checkConfig(reading: ConfigReading): Finding[] {
+export function checkConfig(reading: ConfigReading): Said[] {
   const { warnings, notes } = reading.loaded;
   const said = [...warnings, ...notes].map((text) => note(text));
   if (!("refused" in reading)) {
-    return of(
-      "configuration",
-      "config",
-      ...(said.length > 0 ? said : [ok("the configuration is valid, and no field is ignored")]),
-    );
+    return said.length > 0 ? said : [ok("the configuration is valid, and no field is ignored")];
   }
   const { refused, file } = reading;
   const wrong = refused.map(({ path, message }) =>
     problem(`${file}: ${path === "" ? "" : `${path}: `}${message}`, "correct it; otherwise nft-proxier does not start"),
   );
-  return of("configuration", "config", ...wrong, note("the other checks ran with the defaults"), ...said);
+  return [...wrong, note("the other checks ran with the defaults"), ...said];
 }
 
 export interface NodePortFacts {
@@ -53,29 +49,20 @@ export interface NodePortFacts {
 }
 
 /** Compares where node ports are served now and would be served then. */
-export function checkNodePorts(facts: NodePortFacts): Finding[] {
+export function checkNodePorts(facts: NodePortFacts): Said[] {
   const { config, mode, places, nodeKnown } = facts;
   const modes = modesOf(mode);
   const needsNode = !nodeKnown && expandNodePortAddresses(config.nodePortAddresses).includes("primary");
   const where = needsNode ? "the node's own IPs" : placesText(places);
-  if (!isOtherMode(modes))
-    return of(
-      "configuration",
-      "node-ports",
-      ok(`nft-proxier would serve node ports on ${where}${needsNode ? " (the Node object was not read)" : ""}`),
-    );
-  const count = nodePortsNow(mode);
-  if (count === 0) {
-    return of("configuration", "node-ports", ok("kube-proxy serves no node port on this node, so none is lost"));
+  if (!isOtherMode(modes)) {
+    return [ok(`nft-proxier would serve node ports on ${where}${needsNode ? " (the Node object was not read)" : ""}`)];
   }
+  const count = nodePortsNow(mode);
+  if (count === 0) return [ok("kube-proxy serves no node port on this node, so none is lost")];
   // If existing node ports cannot be counted, it is not certain that any is lost.
   const lost = count === undefined ? note : problem;
   const said = [...addressesLost(facts, where, lost), ...localhostLost(facts, modes, lost)];
-  return of(
-    "configuration",
-    "node-ports",
-    ...(said.length > 0 ? said : [ok(`nft-proxier would serve node ports on ${where}, as kube-proxy does now`)]),
-  );
+  return said.length > 0 ? said : [ok(`nft-proxier would serve node ports on ${where}, as kube-proxy does now`)];
 }
 
 /** Returns undefined if the number is not visible, as in IPVS. */
@@ -149,17 +136,14 @@ export interface SettingFacts extends DesiredNumber {
   readonly writable: boolean;
 }
 
-export function checkConntrack(settings: readonly SettingFacts[]): Finding[] {
+export function checkConntrack(settings: readonly SettingFacts[]): Said[] {
   const differing = settings.filter(
     ({ present, desired, onlyUpwards = false }) =>
       present !== desired && !(onlyUpwards && present !== undefined && present > desired),
   );
-  if (differing.length === 0)
-    return of(
-      "configuration",
-      "conntrack",
-      ok("the kernel's connection tracking settings already match the configuration"),
-    );
+  if (differing.length === 0) {
+    return [ok("the kernel's connection tracking settings already match the configuration")];
+  }
   const unread = differing.filter(({ present }) => present === undefined);
   const changed = differing.filter(({ present }) => present !== undefined);
   const said: Said[] = [];
@@ -178,13 +162,10 @@ export function checkConntrack(settings: readonly SettingFacts[]): Finding[] {
     );
   }
   if (unread.length > 0) {
-    said.push(
-      note(
-        `the kernel does not have these settings yet; the first start sets them: ${named(unread.map(({ file }) => nameOf(file)))}`,
-      ),
-    );
+    const names = named(unread.map(({ file }) => nameOf(file)));
+    said.push(note(`the kernel does not have these settings yet; the first start sets them: ${names}`));
   }
-  return of("configuration", "conntrack", ...said);
+  return said;
 }
 
 /** Returns "net.netfilter.nf_conntrack_max", or the path if it is not a sysctl. */
@@ -204,7 +185,7 @@ interface DetectorFacts {
  * Checks how this node's pods are detected, and whether that exists here. Compares the families of configuration, Node
  * and kernel.
  */
-export function checkDetector({ config, interfaces, node, families }: DetectorFacts): Finding[] {
+export function checkDetector({ config, interfaces, node, families }: DetectorFacts): Said[] {
   const said: Said[] = [];
   if (node !== undefined) {
     const { fatal, warnings, notes } = checkFamilies(config, node, families);
@@ -212,7 +193,7 @@ export function checkDetector({ config, interfaces, node, families }: DetectorFa
       said.push(problem(fatal.message, "correct the configuration or the Node; otherwise nft-proxier exits"));
     said.push(...[...warnings, ...notes].map((text) => note(text)));
   }
-  return of("configuration", "detect-local", ...said, ...detectorSaid(config, interfaces, node));
+  return [...said, ...detectorSaid(config, interfaces, node)];
 }
 
 function detectorSaid(

@@ -30,7 +30,7 @@ export const problem = (what: string, remedy: string): Said => ({ level: "proble
 export const note = (what: string, remedy?: string): Said => ({ level: "note", what, remedy });
 export const ok = (what: string): Said => ({ level: "ok", what });
 
-export function of(area: Area, check: string, ...said: readonly Said[]): Finding[] {
+export function of(area: Area, check: string, said: readonly Said[]): Finding[] {
   return said.map((one) => ({ area, check, ...one }));
 }
 

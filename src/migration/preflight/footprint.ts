@@ -4,7 +4,7 @@
  */
 import { counted } from "../../base/counted.js";
 import type { IpFamily } from "../../base/ip.js";
-import { type Finding, of, ok } from "./finding.js";
+import { ok, type Said } from "./finding.js";
 
 /** Map elements in a family's rules for the cluster's services. */
 export interface ElementCount {
@@ -65,12 +65,12 @@ export function footprintOf({ services, endpoints, rules, cpus }: ClusterSize): 
   };
 }
 
-export function checkFootprint(size: ClusterSize): Finding[] {
+export function checkFootprint(size: ClusterSize): Said[] {
   const { resident, kernel, loadMs } = footprintOf(size);
   const elements = [...size.rules.values()].reduce((sum, count) => sum + count.elements, 0);
   const takes = `about ${megabytes(resident)} MB of the process's memory and ${megabytes(kernel)} MB in the kernel (${counted(elements, "map element")})`;
   const what = `these services need ${takes}; the first load takes about ${(loadMs / 1000).toFixed(1)} s on the machine of docs/performance.md`;
-  return of("objects", "footprint", ok(what));
+  return [ok(what)];
 }
 
 function megabytes(bytes: number): string {

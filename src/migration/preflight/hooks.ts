@@ -31,16 +31,16 @@ export function checkHooks(facts: HookFacts): Finding[] {
   const { firewalls } = facts;
   const findings = [
     ...(firewalls?.problems ?? []).flatMap(({ check, what, remedy }) =>
-      of("other programs", check, problem(what, remedy)),
+      of("other programs", check, [problem(what, remedy)]),
     ),
-    ...of("other programs", "input-policy", ...inputSaid(facts)),
-    ...of("other programs", "bridges", ...facts.bridges.map(bridgeSaid)),
-    ...of("other programs", "firewalls", ...uncheckedSaid(facts)),
+    ...of("other programs", "input-policy", inputSaid(facts)),
+    ...of("other programs", "bridges", facts.bridges.map(bridgeSaid)),
+    ...of("other programs", "firewalls", uncheckedSaid(facts)),
   ];
   if (findings.length > 0) return findings;
   const tried = "no other program's rules block services";
   const untried = "no other program's chains block services; their rules were not tried with packets to services";
-  return of("other programs", "hooks", ok(facts.hasServices ? tried : untried));
+  return of("other programs", "hooks", [ok(facts.hasServices ? tried : untried)]);
 }
 
 /** The parts of the check that have no result. */

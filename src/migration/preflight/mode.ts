@@ -9,7 +9,7 @@ import { findIptablesChains, type TableCleanup } from "../leftovers/iptables.js"
 import { type ForeignLeftover, presentTables } from "../leftovers/find-legacy.js";
 import type { IpFamily } from "../../base/ip.js";
 import { FORMER_SERVICE_MAPS, HANDOVER_TABLE, SetName, TABLE_NAME } from "../../ruleset/names.js";
-import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
+import { named, note, ok, problem, type Said } from "./finding.js";
 
 /** kube-proxy's chain with one rule per node port in nat, and one per health check node port in filter. */
 const NODE_PORTS = "KUBE-NODEPORTS";
@@ -130,7 +130,7 @@ export function isOtherMode(modes: readonly Mode[]): boolean {
   return modes.includes("iptables") || modes.includes("ipvs");
 }
 
-export function checkMode(facts: ModeFacts): Finding[] {
+export function checkMode(facts: ModeFacts): Said[] {
   const said = [
     ...facts.tables.flatMap(ofTable),
     ...facts.handover.map((family) =>
@@ -140,7 +140,7 @@ export function checkMode(facts: ModeFacts): Finding[] {
     ...facts.foreign.map(ofForeign),
   ];
   if (said.length === 0) said.push(ok("kube-proxy has no rules on this node, so nothing is taken over or removed"));
-  return of("mode", "mode", ...said);
+  return said;
 }
 
 function ofTable({ family, whose, owner }: ProxyTable): Said[] {

@@ -6,7 +6,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { release } from "node:os";
 import { join } from "node:path";
 import { counted } from "../../base/counted.js";
-import { type Finding, named, note, of, ok, problem } from "./finding.js";
+import { named, note, ok, problem, type Said } from "./finding.js";
 
 /** on disk: would be loaded at its first use. unknown: not loaded, and the list of modules is not visible. */
 type ModuleState = "loaded" | "built in" | "on disk" | "missing" | "unknown";
@@ -83,18 +83,13 @@ export function mayTry({ loads, states }: ModuleFacts): boolean {
 
 const isThere = (state: ModuleState | undefined): boolean => state === "loaded" || state === "built in";
 
-export function checkModules(facts: ModuleFacts): Finding[] {
+export function checkModules(facts: ModuleFacts): Said[] {
   const { loads, states } = facts;
   const having = (wanted: ModuleState): string[] =>
     [...states].flatMap(([name, state]) => (state === wanted ? name : []));
-  if (!loads)
-    return of(
-      "kernel",
-      "modules",
-      ok("this kernel loads no modules, so the rules are tried with the features that it has"),
-    );
+  if (!loads) return [ok("this kernel loads no modules, so the rules are tried with the features that it has")];
   const missing = having("missing");
-  const said = [];
+  const said: Said[] = [];
   if (missing.length > 0) {
     const rules = missing.filter((name) => name !== NETLINK);
     const remedy =
@@ -119,5 +114,5 @@ export function checkModules(facts: ModuleFacts): Finding[] {
     const where = "mount /lib/modules, or run `nft-proxier preflight` on the node itself";
     said.push(note(`these modules are not loaded, and it is unknown whether they exist: ${named(unknown, 20)}`, where));
   }
-  return of("kernel", "modules", ...(said.length > 0 ? said : [ok("all required modules are loaded or built in")]));
+  return said.length > 0 ? said : [ok("all required modules are loaded or built in")];
 }

@@ -4,7 +4,7 @@ import { FAMILY_NAMES } from "../../base/ip-families.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Problem, ServedCounts, ServicePortView } from "../../model/service-port-view.js";
 import type { ServiceModel } from "../../model/service-model.js";
-import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
+import { note, ok, problem, type Said } from "./finding.js";
 
 /** The objects that were read, or why there are none. */
 export type ObjectFacts =
@@ -50,10 +50,10 @@ export function objectFacts(
 /** Maximum number of names for one kind of problem. */
 const MOST_NAMED = 10;
 
-export function checkObjects(facts: ObjectFacts): Finding[] {
+export function checkObjects(facts: ObjectFacts): Said[] {
   if ("away" in facts) {
     const remedy = "name a manifest directory with --manifests, or the API server with --config or --kubeconfig";
-    return of("objects", "objects", note(`services were not checked: ${facts.away}`, remedy));
+    return [note(`services were not checked: ${facts.away}`, remedy)];
   }
   const { problems, lostClaims, unbalanced, missing, ignored, counts } = facts;
   const text = ({ kind, object, field, reason }: Problem, what: string): string =>
@@ -62,9 +62,7 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
     ({ family, services, endpoints }) =>
       `${counted(services, "service")} with ${counted(endpoints, "endpoint")} over ${FAMILY_NAMES[family]}`,
   );
-  return of(
-    "objects",
-    "objects",
+  return [
     ...missing.map((file) =>
       problem(
         `manifest ${file} cannot be read, so nothing in it would be served`,
@@ -84,7 +82,7 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
       note(text(one, "has no effect"), "remove the annotation, or split the service"),
     ),
     ok(`nft-proxier would serve ${served.join(" and ")}`),
-  );
+  ];
 }
 
 function few<T>(all: readonly T[], [more, manyMore]: readonly [string, string], said: (one: T) => Said): Said[] {

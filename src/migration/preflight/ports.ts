@@ -2,7 +2,7 @@
 import { hostAndPort } from "../../base/ip.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
 import { isLoopback, isUnspecified, type LocalAddress } from "../../node/node-facts.js";
-import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
+import { note, ok, problem, type Said } from "./finding.js";
 import type { Listener } from "../../node/socket-listeners.js";
 
 export interface PortFacts {
@@ -20,8 +20,8 @@ export function colliding(config: PortFacts["config"], listeners: readonly Liste
   return FIELDS.flatMap((field) => listeners.filter((listener) => collides(config[field], listener)));
 }
 
-export function checkPorts(facts: PortFacts): Finding[] {
-  return of("configuration", "ports", ...FIELDS.flatMap((field) => ofField(field, facts)));
+export function checkPorts(facts: PortFacts): Said[] {
+  return FIELDS.flatMap((field) => ofField(field, facts));
 }
 
 function ofField(field: (typeof FIELDS)[number], { config, listeners, local, proxyHere }: PortFacts): Said[] {

@@ -28,7 +28,13 @@ import { readNumber } from "../../node/kernel-number.js";
 import { readRoutes } from "../../node/routes.js";
 import { findOverlaps } from "../../node/service-cidr-overlaps.js";
 import { oldKernelWarning } from "../../node/kernel-release.js";
-import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
+import {
+  conntrackFill,
+  conntrackFull,
+  forwardingOff,
+  readSysctl,
+  type Shortcoming,
+} from "../../node/packet-settings.js";
 import { conntrackSettings } from "../../node/system-settings.js";
 import { rulesetOptions } from "../../proxier/ruleset-options.js";
 import type { RulesetOptions } from "../../ruleset/family-ruleset.js";
@@ -40,7 +46,7 @@ import {
   type ConfigReading,
   type SettingFacts,
 } from "./configuration.js";
-import { type Finding, inOrder, note, of, ok } from "./finding.js";
+import { type Finding, inOrder, note, of, ok, type Said } from "./finding.js";
 import { checkFootprint, type ElementCount } from "./footprint.js";
 import { checkHooks, isProxysRule } from "./hooks.js";
 import { processWith, readListeners } from "../../node/socket-listeners.js";
@@ -85,20 +91,22 @@ export async function preflight(options: PreflightOptions): Promise<Finding[]> {
   const nodeKnown = options.node !== undefined || !isUnspecified(config.bindAddress);
   const interfaces = await interfaceNames(root);
   const routeLocalnet = await readSysctl("net.ipv4.conf.all.route_localnet", root);
+  const nodePorts = { config, input: reading.loaded.input, mode, places, local, nodeKnown, routeLocalnet };
+  const detector = { config, interfaces, node: nodeKnown ? facts : undefined, families: options.families };
   return inOrder([
-    ...checkMode(mode),
-    ...checkConfig(reading),
-    ...checkNodePorts({ config, input: reading.loaded.input, mode, places, local, nodeKnown, routeLocalnet }),
-    ...checkConntrack(await settingFacts(config, root)),
-    ...checkDetector({ config, interfaces, node: nodeKnown ? facts : undefined, families: options.families }),
-    ...checkPorts(await portFacts(config, local, mode, root)),
+    ...of("mode", "mode", checkMode(mode)),
+    ...of("configuration", "config", checkConfig(reading)),
+    ...of("configuration", "node-ports", checkNodePorts(nodePorts)),
+    ...of("configuration", "conntrack", checkConntrack(await settingFacts(config, root))),
+    ...of("configuration", "detect-local", checkDetector(detector)),
+    ...of("configuration", "ports", checkPorts(await portFacts(config, local, mode, root))),
     ...(await checkKernel(options.families, root)),
-    ...checkModules(modules),
-    ...(await rulesFindings(options, facts, places)),
+    ...of("kernel", "modules", checkModules(modules)),
+    ...of("kernel", "rules", await rulesSaid(options, facts, places)),
     ...(await hookFindings(options, mode)),
-    ...checkObjects(objects),
-    ...(await serviceCIDRFindings(options, facts, local)),
-    ...(await footprintFindings(options, facts, places)),
+    ...of("objects", "objects", checkObjects(objects)),
+    ...of("objects", "service-cidrs", await serviceCIDRsSaid(options, facts, local)),
+    ...of("objects", "footprint", await footprintSaid(options, facts, places)),
   ]);
 }
 
@@ -141,16 +149,15 @@ async function portFacts(
 /** Checks the kernel's version, its families, and settings other than rules that affect packets. */
 async function checkKernel({ families, noIPv6 }: KernelFamilies, root: string): Promise<Finding[]> {
   const old = oldKernelWarning();
-  const findings = of("kernel", "version", old === undefined ? ok(`Linux ${release()}`) : note(old));
-  if (noIPv6 !== undefined)
-    findings.push(...of("kernel", "ipv6", note(`no IPv6 (${noIPv6}), so only the IPv4 table would be written`)));
-  for (const family of families) {
-    const off = await forwardingOff(family, root);
-    if (off !== undefined) findings.push(...of("kernel", "forwarding", note(off.what, off.remedy)));
-  }
-  const full = conntrackFull(await conntrackFill(root));
-  if (full !== undefined) findings.push(...of("kernel", "conntrack-table", note(full.what, full.remedy)));
-  return findings;
+  const noted = (one: Shortcoming | undefined): Said[] => (one === undefined ? [] : [note(one.what, one.remedy)]);
+  const off = await Promise.all(families.map((family) => forwardingOff(family, root)));
+  const ipv6 = noIPv6 === undefined ? [] : [note(`no IPv6 (${noIPv6}), so only the IPv4 table would be written`)];
+  return [
+    ...of("kernel", "version", [old === undefined ? ok(`Linux ${release()}`) : note(old)]),
+    ...of("kernel", "ipv6", ipv6),
+    ...of("kernel", "forwarding", off.flatMap(noted)),
+    ...of("kernel", "conntrack-table", noted(conntrackFull(await conntrackFill(root)))),
+  ];
 }
 
 /** Where node ports are served, by family. */
@@ -167,11 +174,11 @@ function optionsFor(
 }
 
 /** For the cluster's services, if they were read. */
-async function footprintFindings(
+async function footprintSaid(
   { objects, reading }: PreflightOptions,
   facts: NodeFacts,
   places: FamilyPlaces,
-): Promise<Finding[]> {
+): Promise<Said[]> {
   if (!("views" in objects)) return [];
   const rules = new Map<IpFamily, ElementCount>();
   for (const [family, services] of objects.views) {
@@ -182,11 +189,11 @@ async function footprintFindings(
 }
 
 /** Compares networks of this node with the ServiceCIDRs, if these were read. */
-async function serviceCIDRFindings(
+async function serviceCIDRsSaid(
   { objects, reading, node, root = "/" }: PreflightOptions,
   facts: NodeFacts,
   local: readonly LocalAddress[],
-): Promise<Finding[]> {
+): Promise<Said[]> {
   if (!("views" in objects)) return [];
   const { serviceCIDRs, clusterIPs, views } = objects;
   const { clusterCIDRs } = reading.loaded.config;
@@ -196,34 +203,27 @@ async function serviceCIDRFindings(
 }
 
 /** Tries the rules as this node would get them. */
-async function rulesFindings(
+async function rulesSaid(
   { kernel, mayTry, objects, reading, families }: PreflightOptions,
   facts: NodeFacts,
   places: FamilyPlaces,
-): Promise<Finding[]> {
+): Promise<Said[]> {
   if (kernel === undefined || !mayTry) {
     const what =
       "the rules were not tried, because the kernel would load modules for them, and `preflight` changes nothing";
-    return of(
-      "kernel",
-      "rules",
-      note(what, "use --load-modules to try them; the modules then stay loaded, as after the first start"),
-    );
+    return [note(what, "use --load-modules to try them; the modules then stay loaded, as after the first start")];
   }
-  const findings: Finding[] = [];
+  const said: Said[] = [];
   for (const family of families.families) {
     const options = optionsFor(family, reading, facts, places);
-    const services =
-      "views" in objects ? (objects.views.get(family) ?? new Map<string, never>()) : new Map<string, never>();
+    const services = ("views" in objects ? objects.views.get(family) : undefined) ?? new Map<string, never>();
     try {
-      findings.push(...checkTrial(await tryRules({ kernel, family, options, services }), services.size > 0));
+      said.push(...checkTrial(await tryRules({ kernel, family, options, services }), services.size > 0));
     } catch (error) {
-      findings.push(
-        ...of("kernel", "rules", note(`the ${FAMILY_NAMES[family]} rules could not be tried: ${reasonOf(error)}`)),
-      );
+      said.push(note(`the ${FAMILY_NAMES[family]} rules could not be tried: ${reasonOf(error)}`));
     }
   }
-  return findings;
+  return said;
 }
 
 async function hookFindings(

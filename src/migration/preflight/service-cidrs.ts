@@ -6,7 +6,7 @@ import { type IpFamily, parseCIDR } from "../../base/ip.js";
 import { endpointsInside } from "../../objects/endpoint-list.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
 import { type Overlap, OVERLAP_EFFECT, OVERLAP_REMEDY } from "../../node/service-cidr-overlaps.js";
-import { type Finding, named, of, ok, problem, type Said } from "./finding.js";
+import { named, ok, problem, type Said } from "./finding.js";
 
 interface ServiceCIDRFacts {
   readonly serviceCIDRs: readonly string[];
@@ -15,7 +15,7 @@ interface ServiceCIDRFacts {
   readonly views: ReadonlyMap<IpFamily, ReadonlyMap<string, readonly ServicePortView[]>>;
 }
 
-export function checkServiceCIDRs({ serviceCIDRs, overlaps, views }: ServiceCIDRFacts): Finding[] {
+export function checkServiceCIDRs({ serviceCIDRs, overlaps, views }: ServiceCIDRFacts): Said[] {
   if (serviceCIDRs.length === 0) return [];
   const said: Said[] = overlaps.map(({ what }) => problem(`${what}: ${OVERLAP_EFFECT}`, OVERLAP_REMEDY));
   const services = servicesInside(serviceCIDRs, views);
@@ -24,7 +24,7 @@ export function checkServiceCIDRs({ serviceCIDRs, overlaps, views }: ServiceCIDR
     said.push(problem(what, OVERLAP_REMEDY));
   }
   const fine = `no pod network, address or route of this node is in a ServiceCIDR (${serviceCIDRs.join(", ")})`;
-  return of("objects", "service-cidrs", ...(said.length > 0 ? said : [ok(fine)]));
+  return said.length > 0 ? said : [ok(fine)];
 }
 
 /** Returns "namespace/name" of services with an endpoint in a ServiceCIDR. */

@@ -9,7 +9,7 @@ import type { Kernel, Op } from "../../nft/kernel/kernel.js";
 import { SetName } from "../../ruleset/names.js";
 import { FamilyRuleset, type RulesetOptions } from "../../ruleset/family-ruleset.js";
 import { type ApplyResult, probeRuleFeatures, Table, TableError } from "../../nft/engine-exports.js";
-import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
+import { note, ok, problem, type Said } from "./finding.js";
 import type { ElementCount } from "./footprint.js";
 
 /**
@@ -205,7 +205,7 @@ const MOST_FAULTS = 3;
 const MOST_REASON = 240;
 
 /** @param real whether the services were the cluster's. */
-export function checkTrial(result: TrialResult, real: boolean): Finding[] {
+export function checkTrial(result: TrialResult, real: boolean): Said[] {
   const { family, skeleton, services, rejectInPrerouting, elementCounters } = result;
   const name = FAMILY_NAMES[family];
   const lacks: Said[] = [];
@@ -225,7 +225,7 @@ export function checkTrial(result: TrialResult, real: boolean): Finding[] {
       ),
     );
   }
-  return of("kernel", "rules", ...rulesSaid(name, skeleton, services, real), ...lacks);
+  return [...rulesSaid(name, skeleton, services, real), ...lacks];
 }
 
 function rulesSaid(name: string, skeleton: Attempt, services: Attempt, real: boolean): Said[] {

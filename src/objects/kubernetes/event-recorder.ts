@@ -1,3 +1,4 @@
+import { BoundedFrequencyRunner, type WriteOutcome } from "../../base/bounded-frequency-runner.js";
 import { reasonOf } from "../../base/unknown.js";
 import type { Logger } from "../../base/logger.js";
 import type { EventRecorder, EventSubject, EventText } from "../../base/events.js";
@@ -42,7 +43,6 @@ const MAX_NAME = 200;
 
 /** An Event, with the number of its occurrences. */
 interface Series {
-  readonly key: string;
   readonly name: string;
   readonly namespace: string;
   readonly body: Readonly<Record<string, unknown>>;
@@ -53,7 +53,8 @@ interface Series {
   sent: number;
   /** Unix ms. */
   sentAt: number;
-  waiting: boolean;
+  /** Whether the server should know more than `sent`. */
+  pending: boolean;
 }
 
 /**
@@ -67,9 +68,7 @@ export class KubernetesEventRecorder implements EventRecorder {
   readonly #abort = new AbortController();
   /** Keyed by the fields that make Events equal, the oldest first. */
   readonly #series = new Map<string, Series>();
-  readonly #queue: Series[] = [];
-  readonly #timers = new Set<NodeJS.Timeout>();
-  #working: Promise<void> | undefined;
+  readonly #runner = new BoundedFrequencyRunner(() => this.#sendPending(), { gapMs: 0, maxRetryMs: Infinity });
   #forbiddenLogged = false;
   #names = 0;
 
@@ -87,26 +86,28 @@ export class KubernetesEventRecorder implements EventRecorder {
     if (known !== undefined && now - known.lastAt < this.#timing.seriesMs) {
       known.count++;
       known.lastAt = now;
-      this.#enqueueLater(known, Math.max(0, known.sentAt + this.#timing.countMs - now));
+      known.pending = true;
+      this.#runner.requestIn(Math.max(0, this.#dueAt(known) - now));
       return;
     }
-    const series = this.#begin(key, subject, event, now);
+    // The former series is not known to the server yet.
+    if (known?.pending === true) this.#series.set(known.name, known);
     this.#series.delete(key);
-    this.#series.set(key, series);
+    this.#series.set(key, this.#begin(subject, event, now));
     this.#forgetOldest();
-    this.#enqueue(series);
+    this.#runner.requestIn(0);
   }
 
   /** Allows waiting Events up to `graceMs` to be sent, and drops the rest. */
   async stop(graceMs = 1_000): Promise<void> {
     const timer = setTimeout(() => this.#abort.abort(), graceMs);
-    await this.#working;
+    await this.#runner.stop();
+    await this.#sendPending();
     clearTimeout(timer);
     this.#abort.abort();
-    for (const one of this.#timers) clearTimeout(one);
   }
 
-  #begin(key: string, subject: EventSubject, event: EventText, now: number): Series {
+  #begin(subject: EventSubject, event: EventText, now: number): Series {
     const uid =
       subject.uid ?? (subject.namespace === undefined ? subject.name : `${subject.namespace}/${subject.name}`);
     // Events of objects without a namespace go to "default".
@@ -128,46 +129,32 @@ export class KubernetesEventRecorder implements EventRecorder {
       note: shortened(event.note),
       type: event.type,
     };
-    return { key, name, namespace, body, count: 1, lastAt: now, sent: 0, sentAt: 0, waiting: false };
+    return { name, namespace, body, count: 1, lastAt: now, sent: 0, sentAt: 0, pending: true };
   }
 
   #forgetOldest(): void {
     for (const [key, series] of this.#series) {
       if (this.#series.size <= MAX_EVENTS) return;
       this.#series.delete(key);
-      if (!series.waiting) continue;
-      this.#queue.splice(this.#queue.indexOf(series), 1);
-      this.#lost(series, "too many Events are pending");
+      if (series.pending) this.#lost(series, "too many Events are pending");
     }
   }
 
-  #enqueueLater(series: Series, ms: number): void {
-    if (series.waiting) return;
-    series.waiting = true;
-    const timer = setTimeout(() => {
-      this.#timers.delete(timer);
-      series.waiting = false;
-      if (this.#series.get(series.key) === series) this.#enqueue(series);
-    }, ms);
-    timer.unref();
-    this.#timers.add(timer);
+  /** Unix time from which the server may be told a new count, ms. */
+  #dueAt({ sentAt }: Series): number {
+    return sentAt + this.#timing.countMs;
   }
 
-  #enqueue(series: Series): void {
-    series.waiting = true;
-    this.#queue.push(series);
-    this.#working ??= this.#work().finally(() => (this.#working = undefined));
-  }
-
-  async #work(): Promise<void> {
-    for (let series = this.#queue[0]; series !== undefined; series = this.#queue[0]) {
+  /** Sends what is due, the oldest first. */
+  async #sendPending(): Promise<WriteOutcome> {
+    for (const series of this.#series.values()) {
+      if (!series.pending || this.#dueAt(series) > Date.now()) continue;
+      series.pending = false;
       const failure = await this.#deliver(series);
-      // The series may have been dropped meanwhile, in favour of newer ones.
-      if (this.#queue[0] === series) this.#queue.shift();
-      series.waiting = false;
       if (failure !== undefined) this.#notSent(series, failure);
-      else if (series.count > series.sent) this.#enqueueLater(series, this.#timing.countMs);
     }
+    const due = [...this.#series.values()].filter(({ pending }) => pending).map((series) => this.#dueAt(series));
+    return { ok: true, ...(due.length > 0 && { againMs: Math.max(0, Math.min(...due) - Date.now()) }) };
   }
 
   /** Tries repeatedly while that makes sense. Returns the last error if it did not succeed. */

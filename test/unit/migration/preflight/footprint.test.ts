@@ -42,7 +42,7 @@ describe("footprintOf is close to the measurements", () => {
 test("the report names the estimate", () => {
   expect(checkFootprint(ofSize(10_000, 10))).toEqual([
     {
-      ...{ level: "ok", area: "objects", check: "footprint" },
+      level: "ok",
       what: "these services need about 122 MB of the process's memory and 20 MB in the kernel (120016 map elements); the first load takes about 0.6 s on the machine of docs/performance.md",
     },
   ]);
