@@ -48,6 +48,19 @@ export class TableWatch {
   #port = 0;
   #closed = false;
 
+  /**
+   * Creates a watch, which listens after `open()`.
+   * @example
+   * const watch = new TableWatch(kernel, [table], {
+   *   changed: (changed, { changes, process }) => {
+   *     console.log(process?.name, changes);
+   *     void changed.apply();
+   *   },
+   *   lost: (reason) => console.log(reason),
+   *   failed: (error, againMs) => console.log(error, againMs),
+   * });
+   * await watch.open();
+   */
   constructor(kernel: Kernel, tables: readonly Table[], handlers: WatchHandlers, options: WatchOptions = {}) {
     check(watchHandlers, "handlers", handlers);
     check(watchOptions, "options", options);
@@ -58,12 +71,21 @@ export class TableWatch {
     this.#backoff = new Backoff({ firstMs, longestMs });
   }
 
-  /** Resolves when it is listening, or has scheduled a retry. Call it before the tables are read. Never fails. */
+  /**
+   * Resolves when it is listening, or has scheduled a retry. Call it before the tables are read. Never fails.
+   * @example
+   * await watch.open();
+   */
   open(): Promise<void> {
     this.#opening = this.#open();
     return this.#opening;
   }
 
+  /**
+   * Ends listening. The tables then ask the kernel themselves whether others have changed it.
+   * @example
+   * await watch.close();
+   */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);

@@ -65,6 +65,8 @@ export class Table {
   /**
    * Throws FieldError, or RangeError if the mark does not fit in a comment.
    * @param kernel undefined for a table that is only declared and rendered. Methods that need the kernel then throw TypeError.
+   * @example
+   * new Table(kernel, { family: "inet", name: "mine", comment: "made by my program" });
    */
   constructor(kernel: Kernel | undefined, options: TableOptions) {
     check(tableOptions, "options", options);
@@ -95,12 +97,23 @@ export class Table {
   /**
    * Declares a chain with exactly these rules. In an `inet` table, declare the sets that its rules look up first. Throws FieldError, or RangeError
    * for a rule that cannot be expressed.
+   * @example
+   * table.chain({
+   *   chain: "input",
+   *   base: { type: "filter", hook: "input", priority: "filter", policy: "drop" },
+   *   rules: [{ statements: [{ field: "tcp dport", value: [22, 443] }, { action: "verdict", verdict: "accept" }] }],
+   * });
    */
   chain(spec: ChainSpec): void {
     checkChain(spec, this.ref.family);
     this.#desired.chain(spec);
   }
 
+  /**
+   * No longer declares the chain. Rules that jump to it have to go, too.
+   * @example
+   * table.removeChain("input");
+   */
   removeChain(name: string): void {
     this.#desired.removeChain(name);
   }
@@ -109,6 +122,11 @@ export class Table {
    * Declares a set or map, and returns a handle. A repeated call with the same name and types keeps the elements, and the earlier handle stays
    * valid. With other types, the set is empty, and the earlier handle then throws TableError "invalid", as after `removeSet`. Throws
    * FieldError, or RangeError for a set that the kernel does not support.
+   * @example
+   * const ports = table.set({ set: "open-ports", key: ["inet_service"] });
+   * ports.put(443);
+   * const services = table.set({ set: "doors", key: ["inet_service"], data: "verdict" });
+   * services.put(22, "accept");
    */
   set<const Spec extends SetSpec>(spec: Spec): ElementsOf<Spec> {
     checkSet(spec);
@@ -119,6 +137,9 @@ export class Table {
    * Declares a set or map, and returns its elements as packed bytes: the fast path, for sets with many changes. The specification is not checked,
    * beyond what the kernel needs. A repeated call returns the same elements, unless the width of the key or data, or whether it is a set of
    * intervals, has changed. Throws RangeError.
+   * @example
+   * const fast = table.packedSet({ set: "fast", key: ["ipv4_addr"] });
+   * fast.put(Uint8Array.of(192, 0, 2, 1));
    */
   packedSet(spec: KeptSpec & PackedSetSpec): ListedElements {
     return this.#desired.set(spec);
@@ -127,11 +148,20 @@ export class Table {
   /**
    * Number that stands for the verdict or named object in the packed data of this table's maps, until its chain or object is neither declared nor in
    * the kernel.
+   * @example
+   * const doors = table.packedSet({ set: "doors", key: ["mark"], data: "verdict" });
+   * const target = table.verdictId({ verdict: "goto", chain: "web" });
+   * doors.put(Uint8Array.of(1, 0, 0, 0), new Uint8Array(Uint32Array.of(target).buffer));
    */
   verdictId(target: Target): number {
     return this.#desired.verdicts.id(target);
   }
 
+  /**
+   * No longer declares the set or map. Its handles then throw TableError "invalid".
+   * @example
+   * table.removeSet("banned");
+   */
   removeSet(name: string): void {
     this.#desired.removeSet(name);
   }
@@ -139,6 +169,10 @@ export class Table {
   /**
    * Declares a named object, and returns a handle. A repeated call with the same kind and name changes the definition, and the earlier handle stays
    * valid. Throws FieldError, or RangeError for an object that the kernel does not support.
+   * @example
+   * const requests = table.object({ object: "requests", kind: "counter" });
+   * await table.apply();
+   * console.log(await requests.read()); // { packets: 0, bytes: 0 }
    */
   object<const Spec extends ObjectSpec>(spec: Spec): ObjectOf<Spec> {
     checkObject(spec);
@@ -149,12 +183,26 @@ export class Table {
     return handle as unknown as ObjectOf<Spec>;
   }
 
-  /** Its handles then throw TableError "invalid", unless it is declared again. */
+  /**
+   * Its handles then throw TableError "invalid", unless it is declared again.
+   * @example
+   * table.removeObject({ object: "requests", kind: "counter" });
+   */
   removeObject(object: ObjectName): void {
     this.#desired.removeObject(object);
   }
 
-  /** Declares all our rules at one end of another table's chain. Needs `ownerMark`. */
+  /**
+   * Declares all our rules at one end of another table's chain. Needs `ownerMark`.
+   * @example
+   * table.insertions({
+   *   family: "ip",
+   *   table: "filter",
+   *   chain: "FORWARD",
+   *   mode: "insert",
+   *   rules: [{ statements: [{ field: "iifname", value: "eth0" }, { action: "verdict", verdict: "accept" }] }],
+   * });
+   */
   insertions(desired: Insertion): void {
     check(insertion, "insertion", desired);
     for (const [index, rule] of desired.rules.entries())
@@ -165,22 +213,42 @@ export class Table {
     inserted.set(desired);
   }
 
-  /** Starts reading the kernel in the background. The first `load` or `apply` uses the result if nothing has changed since. */
+  /**
+   * Starts reading the kernel in the background. The first `load` or `apply` uses the result if nothing has changed since.
+   * @example
+   * table.readAhead();
+   * await table.load();
+   */
   readAhead(): void {
     this.#side.writer.observed.readAhead();
   }
 
-  /** Reads the kernel's state, unless it is known. Writes nothing. Throws TableError. */
+  /**
+   * Reads the kernel's state, unless it is known. Writes nothing. Throws TableError.
+   * @example
+   * await table.load();
+   * console.log(banned.keys()); // [ "192.0.2.1" ]
+   */
   load(): Promise<void> {
     return this.#holding(({ writer }) => writer.load());
   }
 
-  /** Reads the counters of all elements of sets with `counters`, for their `counted` methods. Throws TableError. */
+  /**
+   * Reads the counters of all elements of sets with `counters`, for their `counted` methods. Throws TableError.
+   * @example
+   * await table.readCounters();
+   * console.log(banned.counted("192.0.2.1")); // { packets: 0, bytes: 0 }
+   */
   readCounters(): Promise<void> {
     return this.#turns.named(() => this.#side.writer.observed.readCounters());
   }
 
-  /** Changes the kernel to the desired state. If it throws TableError, nothing has changed, and everything stays desired. */
+  /**
+   * Changes the kernel to the desired state. If it throws TableError, nothing has changed, and everything stays desired.
+   * @example
+   * const { transactions, operations } = await table.apply();
+   * console.log(transactions, operations.element.add); // 0 0: nothing differs
+   */
   async apply(options: ApplyOptions = {}): Promise<ApplyResult> {
     check(applyOptions, "apply", options);
     return this.#holding(async ({ writer, inserted }) => {
@@ -196,6 +264,9 @@ export class Table {
    * Returns what `apply()` would write now, as operations and as text. Reads the kernel if its state is not known, and writes nothing. The desired
    * state is kept. An apply may split the operations into several transactions, and may delete some objects of an earlier owner after their grace
    * period only. Throws TableError.
+   * @example
+   * banned.put("192.0.2.9");
+   * console.log((await table.plan()).text); // add element inet guard banned …
    */
   plan(): Promise<TablePlan> {
     return this.#holding(async ({ writer, inserted }) => {
@@ -218,6 +289,8 @@ export class Table {
    * apply waits. Writes nothing: the next apply reads and repairs the differences. Throws TableError.
    * @param mostElements if the kernel counts elements (Linux 6.16): compare about this many elements, of all sets in turn from one check to
    * the next. For the other sets, only compare the number of elements.
+   * @example
+   * if ((await table.check()) === "different") await table.apply();
    */
   async check(mostElements = Infinity): Promise<CheckOutcome> {
     const { checks, inserted } = this.#side;
@@ -226,14 +299,23 @@ export class Table {
     return (await this.#turns.take(() => inserted.check())) === "different" ? "different" : own;
   }
 
-  /** Makes the next apply read everything first. Its result contains `reason`. */
+  /**
+   * Makes the next apply read everything first. Its result contains `reason`.
+   * @example
+   * table.invalidate("the firewall was restarted");
+   * await table.apply(); // reads the table again
+   */
   invalidate(reason: string): void {
     const { writer, inserted } = this.#side;
     writer.observed.invalidations.add({ cause: "asked", reason });
     inserted?.invalidate();
   }
 
-  /** Whether the kernel's table may differ from what we last wrote. The next apply that repairs reads it. */
+  /**
+   * Whether the kernel's table may differ from what we last wrote. The next apply that repairs reads it.
+   * @example
+   * console.log(table.invalidated); // false
+   */
   get invalidated(): boolean {
     return this.#side.writer.observed.invalidations.any;
   }
@@ -261,7 +343,11 @@ export class Table {
     return foreign.lost(reason);
   }
 
-  /** Returns the kernel's features. They are probed once, or again with `refresh`, by transactions that are rolled back. */
+  /**
+   * Returns the kernel's features. They are probed once, or again with `refresh`, by transactions that are rolled back.
+   * @example
+   * console.log((await table.features()).tableOwner); // true
+   */
   features(refresh = false): Promise<Features> {
     if (this.#features === undefined || refresh) {
       const probing = probeFeatures(this.#side.kernel, this.ref.family);
@@ -273,17 +359,29 @@ export class Table {
     return this.#features;
   }
 
-  /** Whether this process should own the table (TableOptions.own), and the kernel supports it. */
+  /**
+   * Whether this process should own the table (TableOptions.own), and the kernel supports it.
+   * @example
+   * console.log(await table.owned()); // false
+   */
   owned(): Promise<boolean> {
     return this.#side.writer.ownership.wanted();
   }
 
-  /** Whether another program owns the table now. Only asks the kernel for its list of tables. */
+  /**
+   * Whether another program owns the table now. Only asks the kernel for its list of tables.
+   * @example
+   * console.log(await table.ownedByOther()); // false
+   */
   ownedByOther(): Promise<boolean> {
     return this.#side.writer.ownership.isTheirs();
   }
 
-  /** Returns the desired state as text for `nft -f` (1.0.6 or newer). */
+  /**
+   * Returns the desired state as text for `nft -f` (1.0.6 or newer).
+   * @example
+   * console.log(table.render()); // add table inet guard…
+   */
   render(): string {
     const text = renderTable(this.ref, this.#options.comment, this.#desired);
     const inserted = this.#kernelSide?.inserted?.render() ?? [];
@@ -291,7 +389,11 @@ export class Table {
     return `${[text, "# in chains of other tables, which must exist", ...inserted].join("\n")}\n`;
   }
 
-  /** Removes the table and our rules in other tables from the kernel. The desired state is kept. Throws TableError. */
+  /**
+   * Removes the table and our rules in other tables from the kernel. The desired state is kept. Throws TableError.
+   * @example
+   * await table.destroy();
+   */
   async destroy(): Promise<ApplyResult> {
     const { writer, inserted } = this.#side;
     return this.#turns.take(async () => {
@@ -300,7 +402,11 @@ export class Table {
     });
   }
 
-  /** Rejects further calls. The kernel's state does not change. */
+  /**
+   * Rejects further calls. The kernel's state does not change.
+   * @example
+   * table.close();
+   */
   close(): void {
     this.#turns.close();
   }

@@ -75,28 +75,50 @@ abstract class Keyed<Key extends readonly FieldType[], Value> {
     return this.#elements;
   }
 
-  /** Number of desired elements, without "*". */
+  /**
+   * Number of desired elements, without "*".
+   * @example
+   * console.log(banned.size); // 1
+   */
   get size(): number {
     const { elements } = this;
     return elements.size - (elements.has(CATCH_ALL) ? 1 : 0);
   }
 
+  /**
+   * Whether the element is desired.
+   * @example
+   * console.log(banned.has("192.0.2.1")); // true
+   */
   has(key: KeyIn<Value>): boolean {
     return this.elements.has(this.packKey(key));
   }
 
-  /** Returns the keys of all desired elements except "*", in no particular order. */
+  /**
+   * Returns the keys of all desired elements except "*", in no particular order.
+   * @example
+   * console.log(banned.keys()); // [ "192.0.2.1" ]
+   */
   keys(): Value[] {
     const keys: Value[] = [];
     this.forEachKeyed((key) => void keys.push(this.unpackKey(key)));
     return keys;
   }
 
-  /** Removes the element with the next apply. Returns false if it was not desired. */
+  /**
+   * Removes the element with the next apply. Returns false if it was not desired.
+   * @example
+   * banned.delete("192.0.2.1");
+   */
   delete(key: KeyIn<Value>): boolean {
     return this.elements.delete(this.packKey(key));
   }
 
+  /**
+   * Removes all elements with the next apply.
+   * @example
+   * banned.clear();
+   */
   clear(): void {
     this.elements.clear();
   }
@@ -104,6 +126,9 @@ abstract class Keyed<Key extends readonly FieldType[], Value> {
   /**
    * Returns the packets and bytes that matched the element, as of the last `Table.readCounters()`. Needs a set with `counters`. Returns undefined
    * if the element is not desired.
+   * @example
+   * await table.readCounters();
+   * console.log(banned.counted("192.0.2.1")?.packets); // 0
    */
   counted(key: KeyIn<Value>): Counted | undefined {
     const bytes = this.packKey(key);
@@ -166,18 +191,31 @@ export class PlainSet<Key extends readonly FieldType[] = readonly FieldType[], V
   Key,
   Value
 > {
-  /** Adds the element with the next apply. Returns false if it was already desired. Throws FieldError. */
+  /**
+   * Adds the element with the next apply. Returns false if it was already desired. Throws FieldError.
+   * @example
+   * banned.put("192.0.2.2", { timeoutMs: 60_000, comment: "scanner" });
+   * await table.apply();
+   */
   put(key: KeyIn<Value>, options?: ElementOptions): boolean {
     return this.write(key, undefined, options);
   }
 
-  /** Returns the desired element, or undefined if it is not desired. */
+  /**
+   * Returns the desired element, or undefined if it is not desired.
+   * @example
+   * console.log(banned.get("192.0.2.1")?.timeoutMs); // 600000
+   */
   get(key: KeyIn<Value>): SetEntry<Key, Value> | undefined {
     const bytes = this.packKey(key);
     return this.elements.has(bytes) ? this.entryOf(bytes) : undefined;
   }
 
-  /** Returns all desired elements except "*", in no particular order. Their `counted` is as of the last `Table.readCounters()`. */
+  /**
+   * Returns all desired elements except "*", in no particular order. Their `counted` is as of the last `Table.readCounters()`.
+   * @example
+   * for (const { key, leftMs } of banned.entries()) console.log(key, leftMs);
+   */
   entries(): SetEntry<Key, Value>[] {
     const entries: SetEntry<Key, Value>[] = [];
     this.forEachKeyed((key) => void entries.push(this.entryOf(key)));
@@ -190,7 +228,11 @@ export class RangeSet<
   Key extends readonly FieldType[] = readonly FieldType[],
   Value = FieldsRange<Key>,
 > extends PlainSet<Key, Value> {
-  /** Replaces the content by these ranges. Ranges of one field that overlap or touch are merged. In a set with timeouts, all times start again. Throws FieldError. */
+  /**
+   * Replaces the content by these ranges. Ranges of one field that overlap or touch are merged. In a set with timeouts, all times start again. Throws FieldError.
+   * @example
+   * networks.replace(["192.0.2.0/24", "198.51.100.1-198.51.100.9"]);
+   */
   replace(ranges: readonly KeyIn<Value>[]): void {
     const { elements } = this;
     const { set, key } = elements.spec;
@@ -202,7 +244,11 @@ export class RangeSet<
 
 /** A set of networks. A network is "192.0.2.0/24", an address or a range "192.0.2.1-192.0.2.9". */
 export class NetworkSet extends RangeSet<readonly FieldType[], string> {
-  /** Returns the desired networks, with other ranges as FROM-TO. `replace` accepts them. Without timeouts, networks that touch are merged. */
+  /**
+   * Returns the desired networks, with other ranges as FROM-TO. `replace` accepts them. Without timeouts, networks that touch are merged.
+   * @example
+   * console.log(networks.networks()); // [ "192.0.2.0/24" ]
+   */
   networks(): readonly string[] {
     const { spec } = this.elements;
     return spec.timeoutMs === undefined ? this.elements.nets() : this.keys();
@@ -214,13 +260,21 @@ abstract class Mapped<Key extends readonly FieldType[], Data, Value> extends Key
   /** @internal */
   protected abstract unpackData(data: Uint8Array): Data;
 
-  /** Returns the key's desired value, with protocols and classes as numbers, or undefined if the key is not desired. */
+  /**
+   * Returns the key's desired value, with protocols and classes as numbers, or undefined if the key is not desired.
+   * @example
+   * console.log(marks.get("192.0.2.1")); // 7
+   */
   get(key: KeyIn<Value>): Data | undefined {
     const data = this.elements.get(this.packKey(key));
     return data === undefined ? undefined : this.unpackData(data);
   }
 
-  /** Returns all desired elements except "*", in no particular order. Their `counted` is as of the last `Table.readCounters()`. */
+  /**
+   * Returns all desired elements except "*", in no particular order. Their `counted` is as of the last `Table.readCounters()`.
+   * @example
+   * for (const { key, data } of marks.entries()) console.log(key, data);
+   */
   entries(): MapEntry<Key, Data, Value>[] {
     const entries: MapEntry<Key, Data, Value>[] = [];
     this.forEachKeyed((key, data) => void entries.push({ ...this.entryOf(key), data: this.unpackData(data) }));
@@ -242,7 +296,11 @@ export class DataMap<
     this.#data = new FieldCodec(`map ${elements.spec.set}, data`, elements.spec.data as readonly FieldType[]);
   }
 
-  /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
+  /**
+   * Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError.
+   * @example
+   * marks.put("192.0.2.2", 8);
+   */
   put(key: KeyIn<Value>, data: FieldsValue<Data> | Uint8Array, options?: ElementOptions): boolean {
     return this.write(key, this.#data.pack(data), options);
   }
@@ -275,7 +333,11 @@ abstract class Targeted<Key extends readonly FieldType[], Target extends string,
     this.#numbers = numbers;
   }
 
-  /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
+  /**
+   * Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError.
+   * @example
+   * services.put(80, "goto web");
+   */
   put(key: KeyIn<Value>, target: Target, options?: ElementOptions): boolean {
     this.#data[0] = this.#numbers.id(target);
     return this.write(key, new Uint8Array(this.#data.buffer), options);

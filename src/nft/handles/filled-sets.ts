@@ -47,7 +47,11 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
     this.#keys = new FieldCodec(`set ${spec.set}, key`, spec.key);
   }
 
-  /** Reads all elements except "*" from the kernel, in no particular order. Empty before the first `apply()`. */
+  /**
+   * Reads all elements except "*" from the kernel, in no particular order. Empty before the first `apply()`.
+   * @example
+   * for (const { key, leftMs } of await seen.entries()) console.log(key, leftMs);
+   */
   async entries(): Promise<Entry[]> {
     const batch = await this.#dump();
     if (batch === undefined) return [];
@@ -58,12 +62,20 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
       .map((record) => this.#entry(batch, record, catchAll, comments));
   }
 
-  /** Reads all keys except "*" from the kernel, in no particular order. */
+  /**
+   * Reads all keys except "*" from the kernel, in no particular order.
+   * @example
+   * console.log(await seen.keys()); // [ "192.0.2.1" ]
+   */
   async keys(): Promise<FieldsValue<Key>[]> {
     return (await this.entries()).map(({ key }) => key);
   }
 
-  /** Reads one element from the kernel: undefined if there is none. Reads the whole set. */
+  /**
+   * Reads one element from the kernel: undefined if there is none. Reads the whole set.
+   * @example
+   * console.log((await seen.get("192.0.2.1"))?.timeoutMs); // 600000
+   */
   async get(key: KeyIn<FieldsValue<Key>>): Promise<Entry | undefined> {
     const wanted = this.#keyOnly(key);
     const batch = await this.#dump();
@@ -75,12 +87,20 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
     return found < 0 ? undefined : this.#entry(batch, found, catchAll);
   }
 
-  /** Whether the kernel has the element. Reads the whole set. */
+  /**
+   * Whether the kernel has the element. Reads the whole set.
+   * @example
+   * console.log(await seen.has("192.0.2.1")); // true
+   */
   async has(key: KeyIn<FieldsValue<Key>>): Promise<boolean> {
     return (await this.get(key)) !== undefined;
   }
 
-  /** Removes the element now, in a transaction of its own. Resolves to false if the kernel has no such element. */
+  /**
+   * Removes the element now, in a transaction of its own. Resolves to false if the kernel has no such element.
+   * @example
+   * await seen.delete("192.0.2.1");
+   */
   async delete(key: KeyIn<FieldsValue<Key>>): Promise<boolean> {
     return this.#unless("ENOENT", [{ op: "delete", elements: this.#keyOnly(key) }]);
   }
@@ -91,7 +111,11 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
     return key === "*" ? withCatchAll(batch, 0) : batch;
   }
 
-  /** Removes all elements now, in a transaction of its own. */
+  /**
+   * Removes all elements now, in a transaction of its own.
+   * @example
+   * await seen.clear();
+   */
   async clear(): Promise<void> {
     await this.#unless("ENOENT", [{ op: "flush" }]);
   }
@@ -199,6 +223,8 @@ export class DynamicSet<Key extends readonly FieldType[] = readonly FieldType[]>
   /**
    * Adds the element now, in a transaction of its own. Resolves to false if it exists: then nothing changes. With `timeoutMs`, its time starts again,
    * and its counts stay.
+   * @example
+   * await seen.put("192.0.2.2", { timeoutMs: 60_000 });
    */
   async put(key: KeyIn<FieldsValue<Key>>, options?: ElementOptions): Promise<boolean> {
     return this.write(key, new Uint8Array(0), options);
@@ -227,7 +253,11 @@ export class DynamicMap<
     this.dataLen = this.#data.length;
   }
 
-  /** Maps the key to this value now, in a transaction of its own. The element's time starts again. Its counts stay. */
+  /**
+   * Maps the key to this value now, in a transaction of its own. The element's time starts again. Its counts stay.
+   * @example
+   * await sessions.put("192.0.2.2", ["198.51.100.1", 80]);
+   */
   async put(
     key: KeyIn<FieldsValue<Key>>,
     data: FieldsValue<Data> | Uint8Array,

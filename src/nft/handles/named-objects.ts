@@ -50,12 +50,20 @@ export class CountingObject<Kind extends keyof ObjectUse = keyof ObjectUse> exte
     this.#table = table;
   }
 
-  /** Reads the counts from the kernel. Resolves to undefined before the first `apply()`. Rejects with TableError. */
+  /**
+   * Reads the counts from the kernel. Resolves to undefined before the first `apply()`. Rejects with TableError.
+   * @example
+   * console.log((await requests.read())?.packets); // 0
+   */
   read(): Promise<ObjectUse[Kind] | undefined> {
     return this.#use(false);
   }
 
-  /** Like `read()`, and starts the counts at 0 again. No packet is lost in between, or counted twice. */
+  /**
+   * Like `read()`, and starts the counts at 0 again. No packet is lost in between, or counted twice.
+   * @example
+   * console.log((await requests.reset())?.packets); // 0
+   */
   reset(): Promise<ObjectUse[Kind] | undefined> {
     return this.#use(true);
   }
