@@ -7,7 +7,7 @@ export class UserError extends Error {
 }
 
 /** Whether writing failed because the reader is gone, which is not a failure (`list | head`). */
-export function isReaderGone(error: Error): boolean {
+function isReaderGone(error: Error): boolean {
   return "code" in error && (error.code === "EPIPE" || error.code === "ERR_STREAM_DESTROYED");
 }
 

@@ -6,7 +6,6 @@ import { closest } from "../../base/closest.js";
 import { familyOf, parseAddress, withPort } from "../../base/ip.js";
 import { vipsOf } from "../../model/service-address.js";
 import type { ServiceList, ServicePortStatus } from "../../observe/status-report.js";
-import { TRANSPORTS } from "../../tools/explain/machine/packet-spec.js";
 import { UserError } from "../stdio.js";
 import type { DaemonAnswers } from "./daemon-answers.js";
 
@@ -123,10 +122,13 @@ async function byAddress(answers: DaemonAnswers, selector: Exclude<Selector, { n
   if (number !== undefined && !isPort(number)) {
     fail(`${withPort(address, 0).replace(/0$/, port!)}: the port of an address is a number`);
   }
-  const list =
-    number === undefined
-      ? await matching(answers, (item) => vipsOf(item).includes(address))
-      : await withVIPOrNodePort(answers, address, number);
+  const ofVIP = await matching(
+    answers,
+    (item) => vipsOf(item).includes(address) && item.port === (number ?? item.port),
+  );
+  const isNodePort = (item: ServicePortStatus): boolean =>
+    item.nodePort === number && item.family === familyOf(address);
+  const list = ofVIP ?? (number === undefined ? undefined : await matching(answers, isNodePort));
   const isEndpoint = ({ endpoints = [] }: ServicePortStatus): boolean =>
     endpoints.some((endpoint) => endpoint.address === address && endpoint.port === (number ?? endpoint.port));
   // Endpoints are read last, because there may be many more of them than services.
@@ -138,25 +140,6 @@ async function byAddress(answers: DaemonAnswers, selector: Exclude<Selector, { n
 
 function fail(message: string): never {
   throw new UserError(message);
-}
-
-async function withVIPOrNodePort(
-  answers: DaemonAnswers,
-  address: string,
-  port: number,
-): Promise<ServiceList | undefined> {
-  const to = { family: familyOf(address), destination: address, destinationPort: port };
-  const lists = await Promise.all(TRANSPORTS.map((protocol) => answers.ownerOf({ ...to, protocol })));
-  const items = lists.flatMap((list, i) =>
-    (list?.items ?? []).filter(
-      (item) =>
-        item.family === to.family &&
-        item.protocol.toLowerCase() === TRANSPORTS[i] &&
-        ((item.port === port && vipsOf(item).includes(address)) || item.nodePort === port),
-    ),
-  );
-  const [list] = lists.filter((each) => each !== undefined);
-  return list !== undefined && items.length > 0 ? { ...list, items } : undefined;
 }
 
 /** Returns the ports that match of all services. Resolves to undefined if there are none. */

@@ -3,7 +3,8 @@ import { counted } from "../../base/counted.js";
 import { serviceText } from "../../observe/status-report.js";
 import { outcomeLine, outcomeOf, type PacketNames } from "../../tools/trace/outcome-line.js";
 import { isDropped, type TracedPacket, type TraceTotals } from "../../tools/trace/traced-packet.js";
-import { Output, type OutputStream, ReaderGone } from "./conntrack/output.js";
+import { Output, ReaderGone } from "./conntrack/output.js";
+import type { writeOut } from "../stdio.js";
 import type { TraceOptions } from "./question-commands.js";
 
 /** Version of a JSON line. Fields may be added to it, but not changed or removed. */
@@ -23,7 +24,8 @@ export interface TracePrinterOptions extends Pick<TraceOptions, "count" | "allPa
   /** Maximum length of a line of text. Absent: no limit. */
   readonly width?: number;
   readonly names: { of(packet: TracedPacket): Promise<PacketNames> };
-  readonly stream: OutputStream;
+  /** Default: writes to stdout. */
+  readonly write?: typeof writeOut;
   /** Called when printing ends, because enough packets are printed or the reader is gone. */
   onFull(): void;
   /** Called when the first packets are skipped, because `MOST_WAITING` packets are pending. */
@@ -55,7 +57,7 @@ export class TracePrinter {
 
   constructor(options: TracePrinterOptions) {
     this.#options = options;
-    this.#output = new Output(options.stream);
+    this.#output = new Output(options.write);
   }
 
   packet(packet: TracedPacket): void {
@@ -84,8 +86,6 @@ export class TracePrinter {
       await this.#printing;
     } catch (error) {
       if (!(error instanceof ReaderGone)) throw error;
-    } finally {
-      this.#output.close();
     }
     return this.#printed;
   }

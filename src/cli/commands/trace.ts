@@ -49,7 +49,7 @@ async function traced(
   const conntrack = await NetlinkConntrack.open();
   const end = new End(forMs);
   const printer = new TracePrinter({
-    ...{ ...options, names, stream: process.stdout, width: terminalWidth() },
+    ...{ ...options, names, width: terminalWidth() },
     onFull: () => end.come(),
     onBehind: () =>
       note(

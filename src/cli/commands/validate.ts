@@ -118,26 +118,23 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
   for (const problem of source.problems()) {
     found.push(ofFile(problem, await positionOf(problem, positionsIn)));
   }
-  for (const problem of model.problems()) {
-    const [what, action] = ["cannot be served as written", "correct or remove the field"];
-    found.push({ severity: "error", ...(await ofObject(problem)), what, why: problem.reason, action });
-  }
-  for (const problem of overlaps.problems()) {
-    const [what, action] = ["would get no packets", "give services a network that no pod or node uses"];
-    found.push({ severity: "error", ...(await ofObject(problem)), what, why: problem.reason, action });
-  }
-  for (const problem of model.lostClaims()) {
-    const [what, action] = ["is not served", "give one of the two services another address or port"];
-    found.push({ severity: "warning", ...(await ofObject(problem)), what, why: problem.reason, action });
-  }
+  const problems = [...model.problems()];
   model.takeDirty();
-  for (const problem of model.unbalanced()) {
-    const [what, action] = ["has no effect", "remove the annotation, or split the service"];
-    found.push({ severity: "warning", ...(await ofObject(problem)), what, why: problem.reason, action });
-  }
-  for (const problem of model.endpointsAtClusterIPs()) {
-    const [what, action] = ["gets no packets", "list addresses of pods, or point clients at the other service"];
-    found.push({ severity: "note", ...(await ofObject(problem)), what, why: problem.reason, action });
+  const kinds = [
+    ["error", problems, "cannot be served as written", "correct or remove the field"],
+    ["error", overlaps.problems(), "would get no packets", "give services a network that no pod or node uses"],
+    ["warning", model.lostClaims(), "is not served", "give one of the two services another address or port"],
+    ["warning", model.unbalanced(), "has no effect", "remove the annotation, or split the service"],
+    [
+      "note",
+      model.endpointsAtClusterIPs(),
+      "gets no packets",
+      "list addresses of pods, or point clients at the other service",
+    ],
+  ] as const;
+  for (const [severity, some, what, action] of kinds) {
+    for (const problem of some)
+      found.push({ severity, ...(await ofObject(problem)), what, why: problem.reason, action });
   }
   for (const { name, service } of model.straySlices()) {
     // If the Service exists, it has its own finding, or it is deliberately not served (headless, or for another proxy).

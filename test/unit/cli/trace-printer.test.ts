@@ -17,26 +17,26 @@ const packet = (at: number, sourcePort = at): TracedPacket => ({
 /** A pipe that accepts one write, and the next one only on request. */
 class Pipe {
   readonly texts: string[] = [];
-  #full: ((error?: Error | null) => void)[] = [];
+  #full: ((isTaken: boolean) => void)[] = [];
   reads = false;
 
-  write(text: string, done: (error?: Error | null) => void): boolean {
+  /** Resolves to false if the reader has closed its end. */
+  write(text: string): Promise<boolean> {
     this.texts.push(text);
-    if (this.reads) setImmediate(done);
-    else this.#full.push(done);
-    return this.reads;
+    return new Promise((resolve) => {
+      if (this.reads) setImmediate(() => resolve(true));
+      else this.#full.push(resolve);
+    });
   }
-  on(): void {}
-  off(): void {}
 
   /** The reader reads everything from now on. */
   read(): void {
     this.reads = true;
-    for (const done of this.#full.splice(0)) done();
+    for (const done of this.#full.splice(0)) done(true);
   }
   /** The reader closes its end. */
   close(): void {
-    for (const done of this.#full.splice(0)) done(Object.assign(new Error("write EPIPE"), { code: "EPIPE" }));
+    for (const done of this.#full.splice(0)) done(false);
   }
 }
 
@@ -47,7 +47,7 @@ const printer = (options: Partial<TracePrinterOptions> = {}): TracePrinter =>
   new TracePrinter({
     output: "json",
     names: { of: () => (asked++, Promise.resolve({})) },
-    stream: pipe,
+    write: (text) => pipe.write(text),
     onFull: () => told.push("full"),
     onBehind: () => told.push("behind"),
     ...options,

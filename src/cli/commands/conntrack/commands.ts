@@ -66,7 +66,7 @@ async function inSession(
   const log = await createLogger(options.logLevel);
   const services = await ServiceSnapshot.load(options, await interfaceAddresses(), log, needsServices);
   const wanted = options.service === undefined ? undefined : services?.find(options.service);
-  const output = new Output(process.stdout);
+  const output = new Output();
   const named = services !== undefined;
   const { output: format, noHeaders = false } = options;
   const writer = new EntryWriter(output, { format, named, headers: !noHeaders, width: terminalWidth() });
@@ -84,7 +84,6 @@ async function inSession(
     if (!(error instanceof KernelError)) throw error;
     throw new UserError(error.message, { cause: error });
   } finally {
-    output.close();
     await table?.close();
   }
 }

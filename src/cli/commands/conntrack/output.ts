@@ -1,40 +1,26 @@
 /** Writes long output as fast as the reader reads, ends silently if the reader exits, and shows progress to a person. */
 import { counted } from "../../../base/counted.js";
 import { fstatSync } from "node:fs";
-import { printableLines } from "../../../base/printable.js";
-import { isReaderGone } from "../../stdio.js";
+import { writeOut } from "../../stdio.js";
 
 /** Not a failure: `list | head`. */
 export class ReaderGone extends Error {
   override readonly name = "ReaderGone";
 }
 
-/** The output's destination: process.stdout, or a test's stream. */
-export interface OutputStream {
-  write(text: string, done: (error?: Error | null) => void): boolean;
-  on(event: "error", listener: (error: Error) => void): unknown;
-  off(event: "error", listener: (error: Error) => void): unknown;
-}
-
 const CHUNK = 16_384;
 
 export class Output {
-  readonly #stream: OutputStream;
+  readonly #write: typeof writeOut;
   #buffer = "";
-  #gone = false;
-  // Without a listener, EPIPE ends the process with a stack.
-  readonly #onError = (): void => {
-    this.#gone = true;
-  };
 
-  constructor(stream: OutputStream) {
-    this.#stream = stream;
-    stream.on("error", this.#onError);
+  constructor(write = writeOut) {
+    this.#write = write;
   }
 
   /** Rejects with ReaderGone if the reader is gone. */
   async line(text: string): Promise<void> {
-    this.#buffer += `${printableLines(text)}\n`;
+    this.#buffer += `${text}\n`;
     if (this.#buffer.length >= CHUNK) await this.flush();
   }
 
@@ -42,19 +28,7 @@ export class Output {
   async flush(): Promise<void> {
     const text = this.#buffer;
     this.#buffer = "";
-    if (this.#gone) throw new ReaderGone("the reader is gone");
-    if (text === "") return;
-    await new Promise<void>((resolve, reject) => {
-      this.#stream.write(text, (error) => {
-        if (error === undefined || error === null) return resolve();
-        this.#gone = true;
-        reject(isReaderGone(error) ? new ReaderGone(error.message) : error);
-      });
-    });
-  }
-
-  close(): void {
-    this.#stream.off("error", this.#onError);
+    if (text !== "" && !(await this.#write(text))) throw new ReaderGone("the reader is gone");
   }
 }
 
