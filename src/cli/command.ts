@@ -1,5 +1,5 @@
 /** Commands as data, which their parsing, help, completion and manual page use. The help is at most 80 columns wide. */
-import { UsageError } from "../base/usage-error.js";
+import { UsageError } from "../base/user-error.js";
 import {
   didYouMean,
   type Flag,

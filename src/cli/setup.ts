@@ -1,7 +1,5 @@
 import { hostname, networkInterfaces } from "node:os";
 import type { OpenInotify } from "../base/directory-watch.js";
-import { reasonOf } from "../base/unknown.js";
-import { ConfigError } from "../config/config-error.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import { defaultConfig, loadConfig } from "../config/load.js";
 import { familyOf, parseAddress } from "../base/ip.js";
@@ -10,24 +8,17 @@ import { type KernelFamilies, kernelFamilies } from "../node/kernel-families.js"
 import type { Logger } from "../base/logger.js";
 import { type DecoderOptions, ObjectDecoder } from "../objects/decode/object-decoder.js";
 import { type ManifestProblem, type ManifestRemainder, ManifestSource } from "../objects/manifests/manifest-source.js";
-import type { ObjectSink, ObjectSource } from "../objects/object-sink.js";
 import type { Clock } from "../nft/engine-exports.js";
-import { UserError } from "./stdio.js";
 
 export const MONOTONIC_CLOCK: Clock = { now: () => performance.now() };
 
 /** Reads the configuration file, and logs its warnings and notes. Returns the defaults if there is no file. */
 export async function readConfig(path: string | undefined, log: Logger): Promise<ProxyConfig> {
   if (path === undefined) return defaultConfig();
-  try {
-    const { config, warnings, notes } = await loadConfig(path);
-    for (const warning of warnings) log.warn({ config: path }, warning);
-    for (const note of notes) log.info({ config: path }, note);
-    return config;
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    throw new UserError(error.message, { cause: error });
-  }
+  const { config, warnings, notes } = await loadConfig(path);
+  for (const warning of warnings) log.warn({ config: path }, warning);
+  for (const note of notes) log.info({ config: path }, note);
+  return config;
 }
 
 /** Returns the node's name in the API server: hostnameOverride, or the host's own. */
@@ -90,13 +81,4 @@ export function manifestSource(
     },
     onNote: (note) => log.info(note),
   });
-}
-
-/** Delivers the first full list. Rejects with UserError, which says why there is none. */
-export async function startSource(source: ObjectSource, sink: ObjectSink): Promise<void> {
-  try {
-    await source.start(sink);
-  } catch (error) {
-    throw new UserError(reasonOf(error), { cause: error });
-  }
 }

@@ -1,10 +1,7 @@
 /** Writes the output of commands to a terminal, a file, or a pipe whose reader may exit at any time (`| head`). */
 import { printableLines } from "../base/printable.js";
 
-/** An error that the user can correct. Its message names the error, its place and the remedy. No stack is shown. */
-export class UserError extends Error {
-  override readonly name = "UserError";
-}
+export { UserError } from "../base/user-error.js";
 
 /** Whether writing failed because the reader is gone, which is not a failure (`list | head`). */
 function isReaderGone(error: Error): boolean {

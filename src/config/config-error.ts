@@ -1,4 +1,5 @@
 /** Errors in a configuration. */
+import { UserError } from "../base/user-error.js";
 
 /** One error in a configuration. */
 export interface ConfigProblem {
@@ -8,14 +9,14 @@ export interface ConfigProblem {
 }
 
 /** The configuration cannot be used. Contains all its errors at once. */
-export class ConfigError extends Error {
+export class ConfigError extends UserError {
+  override readonly name = "ConfigError";
   readonly code = "ECONFIG";
   readonly problems: readonly ConfigProblem[];
 
   constructor(file: string, problems: readonly ConfigProblem[], options?: ErrorOptions) {
     const lines = problems.map(({ path, message }) => (path === "" ? message : `${path}: ${message}`));
     super(lines.length === 1 ? `${file}: ${lines[0]}` : `${file}:\n  ${lines.join("\n  ")}`, options);
-    this.name = "ConfigError";
     this.problems = problems;
   }
 }

@@ -3,6 +3,7 @@
  * can reach the node can reach the health port.
  */
 import { once } from "node:events";
+import { UserError } from "../base/user-error.js";
 import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "node:http";
 import { isIP } from "node:net";
 import { pipeline } from "node:stream/promises";
@@ -103,7 +104,8 @@ const REASONS: Readonly<Record<string, string>> = {
 };
 
 /** An address on which listening is not possible now. */
-export class ListenError extends Error {
+export class ListenError extends UserError {
+  override readonly name = "ListenError";
   /** "EADDRINUSE". */
   readonly code: string;
 
@@ -111,7 +113,6 @@ export class ListenError extends Error {
     const { code = "unknown", message }: NodeJS.ErrnoException =
       cause instanceof Error ? cause : new Error(String(cause));
     super(`listening on ${formatListenAddress(address)} failed: ${REASONS[code] ?? message} (${code})`, { cause });
-    this.name = "ListenError";
     this.code = code;
   }
 }

@@ -1,6 +1,7 @@
+import { DaemonAway } from "../../daemon/control/client.js";
 import type { NftKernel } from "../../nft/kernel/nft-kernel.js";
 import { writeError } from "../stdio.js";
-import { DaemonAnswers, type DaemonAwayError, isDaemonAway } from "./daemon-answers.js";
+import { DaemonAnswers } from "./daemon-answers.js";
 
 /**
  * Asks the daemon. If no daemon answers, asks the kernel, and writes to stderr that it does not show `lacking`. A user who may not ask the
@@ -11,14 +12,14 @@ export async function askDaemonOrKernel<T>(
   socket: string | undefined,
   lacking: string,
   askDaemon: (answers: DaemonAnswers) => Promise<T>,
-  askKernel: (kernel: NftKernel, away: DaemonAwayError) => Promise<T>,
+  askKernel: (kernel: NftKernel, away: DaemonAway) => Promise<T>,
 ): Promise<T> {
   try {
     return await askDaemon(new DaemonAnswers(socket));
   } catch (error) {
-    if (!isDaemonAway(error) || error.cause.remedy === undefined) throw error;
-    const { openKernel } = await import("../open-kernel.js");
-    const kernel = await openKernel();
+    if (!(error instanceof DaemonAway) || error.remedy === undefined) throw error;
+    const { NftKernel } = await import("../../nft/kernel/nft-kernel.js");
+    const kernel = await NftKernel.open();
     try {
       const answer = await askKernel(kernel, error);
       writeError(`${error.message} The kernel alone does not show ${lacking}.`);

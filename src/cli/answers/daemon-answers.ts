@@ -1,4 +1,4 @@
-import { ask, askForItems, DaemonAway, NotFound, ofThisVersion } from "../../daemon/control/client.js";
+import { ask, askForItems, NotFound, ofThisVersion } from "../../daemon/control/client.js";
 import { ownerPath } from "../../daemon/answers/owner-path.js";
 import { defaultSocketPath } from "../../daemon/control/socket-path.js";
 import type {
@@ -10,9 +10,8 @@ import type {
   UnservedService,
 } from "../../observe/status-report.js";
 import type { Addressed } from "../../tools/explain/machine/packet-spec.js";
-import { UserError } from "../stdio.js";
 
-/** Answers of the daemon. Its methods reject with UserError, caused by DaemonAway, if no daemon of this version answers. */
+/** Answers of the daemon. Its methods reject with UserError (DaemonAway) if no daemon of this version answers. */
 export class DaemonAnswers {
   readonly #socket: string;
 
@@ -75,28 +74,16 @@ export class DaemonAnswers {
 
   async #items(path: readonly string[], onItems: (items: readonly ServicePortStatus[]) => void): Promise<object> {
     const answer = askForItems(this.#socket, path, (some) => onItems(some as readonly ServicePortStatus[]));
-    return answer.then((list) => ofThisVersion(list, this.#socket)).catch(explained);
+    return answer.then((list) => ofThisVersion(list, this.#socket));
   }
 
   async #ask<T>(...path: readonly string[]): Promise<T> {
     const answer = ask(this.#socket, ...path).then((one) => ofThisVersion(one, this.#socket));
-    return (await answer.catch(explained)) as T;
+    return (await answer) as T;
   }
 }
 
-function explained(error: unknown): never {
-  if (error instanceof DaemonAway || error instanceof NotFound) throw new UserError(error.message, { cause: error });
-  throw error;
-}
-
 function ifFound(error: unknown): undefined {
-  if (error instanceof UserError && error.cause instanceof NotFound) return undefined;
+  if (error instanceof NotFound) return undefined;
   throw error;
-}
-
-export type DaemonAwayError = UserError & { readonly cause: DaemonAway };
-
-/** Whether the error means that no daemon answers. */
-export function isDaemonAway(error: unknown): error is DaemonAwayError {
-  return error instanceof UserError && error.cause instanceof DaemonAway;
 }

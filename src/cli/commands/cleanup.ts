@@ -1,3 +1,4 @@
+import { NftKernel } from "../../nft/kernel/nft-kernel.js";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { IP_FAMILIES } from "../../base/ip-families.js";
@@ -9,7 +10,6 @@ import type { Kernel } from "../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
 import { Table } from "../../nft/engine-exports.js";
-import { openKernel } from "../open-kernel.js";
 import { MONOTONIC_CLOCK } from "../setup.js";
 
 /** A daemon that still runs creates its table again within this time, ms, unless the machine is very busy. */
@@ -28,7 +28,7 @@ export async function cleanupCommand(options: { readonly logLevel: LogLevel }): 
  * a running daemon writes its table again. The log then names it and says what to do.
  */
 export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[] = []): Promise<number> {
-  const kernel = await openKernel();
+  const kernel = await NftKernel.open();
   let code = 0;
   const removed: IpFamily[] = [];
   try {

@@ -1,12 +1,13 @@
+import { NftKernel } from "../../nft/kernel/nft-kernel.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { familyOf, parseAddress, withPort } from "../../base/ip.js";
 import { vipsOf } from "../../model/service-address.js";
-import { TRANSPORTS } from "../../tools/explain/machine/packet-spec.js";
+import { packetWords } from "../../tools/explain/packet-words.js";
 import { packetOf, type PacketReport, reportOn, type Sources } from "../../tools/explain/packet-report.js";
 import { reportText } from "../../tools/explain/text/report-text.js";
-import { DaemonAnswers, isDaemonAway } from "../answers/daemon-answers.js";
+import { DaemonAway } from "../../daemon/control/client.js";
+import { DaemonAnswers } from "../answers/daemon-answers.js";
 import { parseSelector, select } from "../answers/selection.js";
-import { openKernel } from "../open-kernel.js";
 import type { ExplainOptions } from "./question-commands.js";
 import { UserError, writeOut } from "../stdio.js";
 import { jsonText } from "../text/structured-text.js";
@@ -24,7 +25,7 @@ export async function explainCommand(words: readonly string[], options: ExplainO
   const answers = new DaemonAnswers(options.socket);
   const packets = await packetsOf(words, answers, options.namespace);
   const specs = packets.map((packet) => packetOf(packet, options.in ?? ""));
-  const kernel = await openKernel();
+  const kernel = await NftKernel.open();
   try {
     for (const [i, spec] of specs.entries()) {
       const report: PacketReport = await reportOn(spec, kernel, sourcesOf(answers));
@@ -43,13 +44,11 @@ async function packetsOf(
   answers: DaemonAnswers,
   namespace: string | undefined,
 ): Promise<readonly (readonly string[])[]> {
-  const last = words.at(-1) ?? "";
-  const selector = parseSelector(last, namespace);
+  const { protocol, source, destination = "" } = packetWords(words);
+  const selector = parseSelector(destination, namespace);
   if (selector === undefined || ("address" in selector && selector.port !== undefined)) return [words];
-  const [protocol] = words.filter((word) => TRANSPORTS.some((name) => name === word));
-  const source = words.slice(0, -1).findLast((word) => word !== protocol);
   const address = source === undefined ? undefined : parseAddress(source);
-  const { items } = await select(answers, [last], namespace);
+  const { items } = await select(answers, [destination], namespace);
   const packets = items.flatMap((item) => {
     const [vip] = vipsOf(item);
     const transport = item.protocol.toLowerCase();
@@ -59,7 +58,7 @@ async function packetsOf(
   });
   if (packets.length > 0) return packets;
   const ports = new Set(items.map((item) => `${item.port}/${item.protocol} over ${FAMILY_NAMES[item.family]}`));
-  throw new UserError(`${last} has no address for such a packet; it has ${[...ports].join(", ")}`);
+  throw new UserError(`${destination} has no address for such a packet; it has ${[...ports].join(", ")}`);
 }
 
 function sourcesOf(answers: DaemonAnswers): Sources {
@@ -78,7 +77,7 @@ async function ifRunning<T>(answer: Promise<T>): Promise<T | undefined> {
   try {
     return await answer;
   } catch (error) {
-    if (isDaemonAway(error)) return undefined;
+    if (error instanceof DaemonAway) return undefined;
     throw error;
   }
 }

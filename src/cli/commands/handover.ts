@@ -1,17 +1,17 @@
 /** `handover`: leaves a copy of the active rules (src/migration/handover/), or removes it. */
+import { NftKernel } from "../../nft/kernel/nft-kernel.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { createLogger } from "../../base/logger.js";
 import { CopyReplaced, type HandoverFailure, handOver, removeHandover } from "../../migration/handover/handover.js";
 import { KernelError } from "../../nft/kernel/errors.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";
-import { openKernel } from "../open-kernel.js";
 import type { HandoverOptions } from "./kernel-commands.js";
 import { UserError } from "../stdio.js";
 
 /** Exit code 0 if each family with rules of ours has an active copy. Otherwise rejects with UserError. */
 export async function handoverCommand(options: HandoverOptions): Promise<number> {
   const log = await createLogger(options.logLevel);
-  const kernel = await openKernel();
+  const kernel = await NftKernel.open();
   try {
     if (options.remove === true) {
       const { removed, failures } = await removeHandover(kernel, IP_FAMILIES);

@@ -1,5 +1,5 @@
 /** The command `preflight`, with kube-proxy's flags and a few of its own. */
-import { UsageError } from "../../base/usage-error.js";
+import { UsageError } from "../../base/user-error.js";
 import { command } from "../command.js";
 import { type FlagName, KUBE_PROXY_FLAGS } from "../flags/kube-proxy-flags.js";
 import { output } from "../options.js";

@@ -4,7 +4,7 @@ import { createLogger } from "../../base/logger.js";
 import { ConfigError } from "../../config/config-error.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
 import { KernelError } from "../../nft/kernel/errors.js";
-import type { NftKernel } from "../../nft/kernel/nft-kernel.js";
+import { NftKernel } from "../../nft/kernel/nft-kernel.js";
 import { type KernelFamilies, kernelFamilies } from "../../node/kernel-families.js";
 import type { ConfigReading } from "../../migration/preflight/configuration.js";
 import { type Finding, inOrder, of, problem } from "../../migration/preflight/finding.js";
@@ -16,7 +16,6 @@ import type { SnapshotSink } from "./conntrack/service-snapshot.js";
 import type { PreflightOptions } from "./preflight-command.js";
 import { resolveConfig } from "../flags/flag-config.js";
 import type { FlagValues } from "../flags/kube-proxy-flags.js";
-import { openKernel } from "../open-kernel.js";
 import { interfaceAddresses, nodeName } from "../setup.js";
 import { structuredText } from "../text/structured-text.js";
 import { fitted } from "../text/terminal.js";
@@ -56,9 +55,9 @@ async function readConfiguration(flags: FlagValues): Promise<ConfigReading> {
   try {
     return { loaded: await resolveConfig(flags) };
   } catch (error) {
-    if (!(error instanceof UserError) || !(error.cause instanceof ConfigError)) throw error;
+    if (!(error instanceof ConfigError)) throw error;
     // Invalid flags have ended the command before.
-    return { loaded: await resolveConfig({}), refused: error.cause.problems, file: flags.config ?? "" };
+    return { loaded: await resolveConfig({}), refused: error.problems, file: flags.config ?? "" };
   }
 }
 
@@ -71,9 +70,9 @@ async function inspect(reading: ConfigReading, options: PreflightOptions): Promi
   const loads = options.loadModules === true;
   let kernel: NftKernel | undefined;
   try {
-    kernel = loads || mayRead(modules) ? await openKernel() : undefined;
+    kernel = loads || mayRead(modules) ? await NftKernel.open() : undefined;
   } catch (error) {
-    if (!(error instanceof UserError) || !isWithoutTables(error.cause)) throw error;
+    if (!(error instanceof KernelError) || error.code !== "no-nftables") throw error;
     return { findings: withoutTables(modules, error.message), unchecked: ["services", "rules"] };
   }
   try {
@@ -88,10 +87,6 @@ async function inspect(reading: ConfigReading, options: PreflightOptions): Promi
   } finally {
     await kernel?.close();
   }
-}
-
-function isWithoutTables(error: unknown): boolean {
-  return error instanceof KernelError && error.code === "no-nftables";
 }
 
 function withoutTables(modules: ModuleFacts, message: string): Finding[] {

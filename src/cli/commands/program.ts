@@ -1,9 +1,10 @@
 import { printableLines } from "../../base/printable.js";
-import { UsageError } from "../../base/usage-error.js";
+import { UsageError } from "../../base/user-error.js";
 import { command, type Command, EXIT_USAGE, flagLines, runCommand } from "../command.js";
 import { ALL_FLAGS, allFlagsHelp, COMMON_FLAGS, EFFECTIVE_FLAGS } from "../flags/flags-help.js";
 import { OWN_FLAGS } from "../flags/own-flags.js";
 import { type FlagsGiven, optionsOf, readFlags } from "../read-flags.js";
+import { KernelError } from "../../nft/kernel/errors.js";
 import { UserError, writeError, writeOut } from "../stdio.js";
 import { printVersion } from "../version.js";
 import { completionScript, type Shell, SHELLS } from "./completion.js";
@@ -147,7 +148,7 @@ export async function main(argv: readonly string[], name = "nft-proxier"): Promi
       process.stderr.write(printableLines(`error: ${error.message}\n(add --help for the options)\n`));
       return EXIT_USAGE;
     }
-    if (!(error instanceof UserError)) throw error;
+    if (!(error instanceof UserError) && !(error instanceof KernelError)) throw error;
     writeError(error.message, name);
     return EXIT_FAILED;
   }

@@ -11,7 +11,7 @@ import { FamilyRuleset } from "../../ruleset/family-ruleset.js";
 import { ModelSink } from "../../model/model-sink.js";
 import { Table } from "../../nft/engine-exports.js";
 import type { RenderOptions } from "./manifest-commands.js";
-import { decoderFor, interfaceAddresses, manifestSource, nodeName, readConfig, startSource } from "../setup.js";
+import { decoderFor, interfaceAddresses, manifestSource, nodeName, readConfig } from "../setup.js";
 import { writeOut } from "../stdio.js";
 
 const NOTHING_PRINTED =
@@ -34,7 +34,7 @@ export async function renderCommand(options: RenderOptions): Promise<number> {
   });
   const source = manifestSource(options.manifests, decoderFor(config), undefined, log);
   try {
-    await startSource(source, sink);
+    await source.start(sink);
     const { model } = sink;
     const reading = { source, model };
     const shortfall = options.allowIncomplete === true ? undefined : shortfallOf(reading, true);

@@ -1,3 +1,4 @@
+import { NftKernel } from "../../nft/kernel/nft-kernel.js";
 import { type EndSignal, exitBy, handleEnd, handleNotices } from "../../base/signals.js";
 import type { ConfigDocument } from "../../config/document.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
@@ -5,14 +6,9 @@ import { defaultSocketPath } from "../../daemon/control/socket-path.js";
 import { openInotify } from "../../netlink/inotify.js";
 import { nameProcess } from "../../node/processes.js";
 import { applySystemSettings, loadConntrack } from "../../node/system-settings.js";
-import { ListenError } from "../../observe/http-server.js";
 import { LogTail } from "../../base/log-tail.js";
 import { createLogger, type Logger } from "../../base/logger.js";
 import { oldKernelWarning } from "../../node/kernel-release.js";
-import { ConnectionSettingsError } from "../../objects/kubernetes/errors.js";
-import { ManifestDirectoryError } from "../../objects/manifests/manifest-source.js";
-import { openKernel } from "../open-kernel.js";
-import { UserError } from "../stdio.js";
 import type { RunOptions } from "./manifest-commands.js";
 import type { OwnOptions } from "../flags/own-flags.js";
 import { availableFamilies, decoderFor, manifestSource, MONOTONIC_CLOCK, nodeName, readConfig } from "../setup.js";
@@ -61,7 +57,7 @@ export async function runCommand(options: RunOptions): Promise<number> {
 export async function serve(config: ProxyConfig, options: ServeOptions): Promise<number> {
   const { log, own, once = false, initOnly = false } = options;
   await nameProcess("nft-proxier");
-  const kernel = await openKernel();
+  const kernel = await NftKernel.open();
   try {
     if (initOnly) {
       await applySystemSettings(config, { log, loadConntrack: () => loadConntrack(kernel) });
@@ -96,8 +92,6 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       logTail: options.logTail,
       ...daemonSignals(log, options.signal),
     });
-  } catch (error) {
-    throw isSettings(error) ? new UserError(error.message, { cause: error }) : error;
   } finally {
     await kernel.close();
   }
@@ -106,11 +100,6 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
 /** Returns undefined (no socket) for "". Default: the path for this network namespace. */
 function controlSocketOf(given: string | undefined): string | undefined {
   return given === "" ? undefined : (given ?? defaultSocketPath());
-}
-
-/** Whether the user can correct the error. */
-function isSettings(error: unknown): error is Error {
-  return [ManifestDirectoryError, ListenError, ConnectionSettingsError].some((kind) => error instanceof kind);
 }
 
 /** Requests that a daemon receives through signals. */

@@ -38,7 +38,7 @@ function askStatus(socket: string | undefined): Promise<StatusReport | KernelSta
     socket,
     LACKING,
     (answers) => answers.status(),
-    async (kernel, { cause }) => (await import("../answers/kernel-answers.js")).kernelStatus(kernel, cause),
+    async (kernel, away) => (await import("../answers/kernel-answers.js")).kernelStatus(kernel, away),
   );
 }
 

@@ -4,7 +4,8 @@ import type { Addressed } from "../../tools/explain/machine/packet-spec.js";
 import type { TraceRequest } from "../../tools/trace/trace-request.js";
 import type { PacketNames } from "../../tools/trace/outcome-line.js";
 import type { TracedPacket } from "../../tools/trace/traced-packet.js";
-import { DaemonAnswers, isDaemonAway } from "../answers/daemon-answers.js";
+import { DaemonAway } from "../../daemon/control/client.js";
+import { DaemonAnswers } from "../answers/daemon-answers.js";
 import { select } from "../answers/selection.js";
 
 /** How long the daemon's answers are used, ms. */
@@ -42,7 +43,7 @@ export class TraceNames {
       await answers.eachService(() => undefined);
       return new TraceNames(answers, true, []);
     } catch (error) {
-      if (!isDaemonAway(error)) throw error;
+      if (!(error instanceof DaemonAway)) throw error;
       return new TraceNames(answers, false, []);
     }
   }

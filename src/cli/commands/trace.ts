@@ -1,14 +1,12 @@
-import { UsageError } from "../../base/usage-error.js";
+import { UsageError } from "../../base/user-error.js";
 import { handleEnd } from "../../base/signals.js";
 import { NetlinkConntrack } from "../../nft/conntrack/netlink-conntrack.js";
-import { KernelError } from "../../nft/kernel/errors.js";
-import type { NftKernel } from "../../nft/kernel/nft-kernel.js";
+import { NftKernel } from "../../nft/kernel/nft-kernel.js";
 import { PACKETS_PER_SECOND, type TraceFilter } from "../../tools/trace/trace-filter.js";
 import { broadness, filterOf, requestOf } from "../../tools/trace/trace-request.js";
-import { NoOwnedTables, PacketTrace } from "../../tools/trace/packet-trace.js";
+import { PacketTrace } from "../../tools/trace/packet-trace.js";
 import type { TraceOptions } from "./question-commands.js";
-import { openKernel } from "../open-kernel.js";
-import { UserError, writeError } from "../stdio.js";
+import { writeError } from "../stdio.js";
 import { terminalWidth } from "../text/terminal.js";
 import { TraceNames } from "./trace-names.js";
 import { MOST_WAITING, TracePrinter } from "./trace-printer.js";
@@ -28,12 +26,9 @@ export async function traceCommand(words: readonly string[], options: TraceOptio
   if (!names.known)
     note("no daemon answers, or it has not written its rules yet, so services and endpoints have no names");
   const filter = filterOf(request, names.requested, options.allPackets === true);
-  const kernel = await openKernel();
+  const kernel = await NftKernel.open();
   try {
     return await traced(kernel, filter, names, options);
-  } catch (error) {
-    if (!(error instanceof KernelError) && !(error instanceof NoOwnedTables)) throw error;
-    throw new UserError(error.message, { cause: error });
   } finally {
     await kernel.close();
   }
@@ -47,10 +42,14 @@ async function traced(
 ): Promise<number> {
   const { for: forMs, allPackets = false } = options;
   const conntrack = await NetlinkConntrack.open();
-  const end = new End(forMs);
+  // By a signal, after the given time, by a failure, or because enough packets were printed.
+  const ended = Promise.withResolvers<Error | undefined>();
+  const end = (error?: Error): void => ended.resolve(error);
+  const timer = forMs === 0 ? undefined : setTimeout(end, Math.min(forMs, MOST_MS));
+  const release = handleEnd(() => end());
   const printer = new TracePrinter({
     ...{ ...options, names, width: terminalWidth() },
-    onFull: () => end.come(),
+    onFull: end,
     onBehind: () =>
       note(
         `${MOST_WAITING} packets wait for the reader; until it continues, further packets are counted but not printed`,
@@ -62,19 +61,20 @@ async function traced(
       onLost: () =>
         note("the kernel dropped messages, so packets of this moment are missing or their outcome is unknown"),
       onHint: (text) => note(`hint: ${text}`),
-      onError: (error) => end.come(error),
+      onError: end,
     });
     note(
       `tracing ${allPackets ? "packets" : "connections"}, at most ${PACKETS_PER_SECOND} a second${allPackets ? " in each direction" : ""}, ${endText(forMs)}`,
     );
-    await end.promise;
+    const error = await ended.promise;
     const totals = await trace.stop();
     const printed = await printer.finish();
-    if (end.error !== undefined) throw end.error;
+    if (error !== undefined) throw error;
     note(`${printer.summary(totals)}; the trace table is removed`);
     return printed > 0 ? 0 : 1;
   } finally {
-    end.clear();
+    clearTimeout(timer);
+    release();
     await conntrack.close();
   }
 }
@@ -90,28 +90,3 @@ function endText(forMs: number): string {
 
 /** Maximum time of Node's timers, ms: 24 days. */
 const MOST_MS = 2 ** 31 - 1;
-
-/** The end of a trace: by a signal, after the given time, by a failure, or because enough packets were printed. */
-class End {
-  readonly promise: Promise<void>;
-  error: Error | undefined;
-  #resolve: () => void = () => undefined;
-  readonly #timer: NodeJS.Timeout | undefined;
-  readonly #signals: () => void;
-
-  constructor(forMs: number) {
-    this.promise = new Promise((resolve) => (this.#resolve = resolve));
-    this.#timer = forMs === 0 ? undefined : setTimeout(() => this.come(), Math.min(forMs, MOST_MS));
-    this.#signals = handleEnd(() => this.come());
-  }
-
-  come(error?: Error): void {
-    this.error ??= error;
-    this.#resolve();
-  }
-
-  clear(): void {
-    clearTimeout(this.#timer);
-    this.#signals();
-  }
-}

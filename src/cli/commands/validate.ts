@@ -118,10 +118,9 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
   for (const problem of source.problems()) {
     found.push(ofFile(problem, await positionOf(problem, positionsIn)));
   }
-  const problems = [...model.problems()];
   model.takeDirty();
   const kinds = [
-    ["error", problems, "cannot be served as written", "correct or remove the field"],
+    ["error", model.problems(), "cannot be served as written", "correct or remove the field"],
     ["error", overlaps.problems(), "would get no packets", "give services a network that no pod or node uses"],
     ["warning", model.lostClaims(), "is not served", "give one of the two services another address or port"],
     ["warning", model.unbalanced(), "has no effect", "remove the annotation, or split the service"],

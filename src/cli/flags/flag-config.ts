@@ -6,7 +6,6 @@ import { configFromFlags, loadConfig, type LoadedConfig, type Overrides } from "
 import { ConfigError, type ConfigProblem } from "../../config/config-error.js";
 import { parseDuration } from "../../config/duration.js";
 import { parseAddress, withPort } from "../../base/ip.js";
-import { UserError } from "../stdio.js";
 import { type FlagName, type FlagSpec, type FlagValues, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 
 const FLAG_OF: ReadonlyMap<string, string> = new Map(
@@ -68,18 +67,13 @@ function aloneProblems(flags: FlagValues): ConfigProblem[] {
   return problems;
 }
 
-/** @throws {UserError} with all problems. */
+/** @throws {ConfigError} with all problems. */
 export async function resolveConfig(flags: FlagValues): Promise<LoadedConfig> {
   const file = configFile(flags);
   const warnings = flagWarnings(flags, file);
-  try {
-    const loaded =
-      file === undefined ? configFromFlags(alone(flags), flagOf) : await loadConfig(file.path, file.overrides);
-    return { ...loaded, warnings: [...warnings, ...loaded.warnings] };
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    throw new UserError(error.message, { cause: error });
-  }
+  const loaded =
+    file === undefined ? configFromFlags(alone(flags), flagOf) : await loadConfig(file.path, file.overrides);
+  return { ...loaded, warnings: [...warnings, ...loaded.warnings] };
 }
 
 function flagWarnings(flags: FlagValues, file: ConfigFile | undefined): string[] {

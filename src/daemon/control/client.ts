@@ -1,6 +1,7 @@
 /** Sends requests to the daemon's socket. */
 import { durationText } from "../../base/duration-text.js";
 import { isFields, isNoEntry, reasonOf } from "../../base/unknown.js";
+import { UserError } from "../../base/user-error.js";
 import { API_VERSION } from "../../observe/status-report.js";
 
 /** Not an import, because Node would read every property of the module and load the modules that they need. */
@@ -11,7 +12,7 @@ const TIMEOUT_MS = 5_000;
 const START = "start the daemon";
 
 /** No daemon answers, or it has not written any rules yet. The message says why. */
-export class DaemonAway extends Error {
+export class DaemonAway extends UserError {
   override readonly name = "DaemonAway";
 
   /**
@@ -28,7 +29,7 @@ export class DaemonAway extends Error {
 }
 
 /** The daemon answered that the object does not exist. */
-export class NotFound extends Error {
+export class NotFound extends UserError {
   override readonly name = "NotFound";
 }
 

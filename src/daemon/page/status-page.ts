@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { answerJson, type Route } from "../control/json-answers.js";
 import { type HttpHandler, type HttpReply, jsonReply, NOT_FOUND, textReply } from "../../observe/http-server.js";
-import { UsageError } from "../../base/usage-error.js";
+import { UsageError } from "../../base/user-error.js";
 import type { ListedChanges } from "../answers/service-board.js";
 import type { PageFeed } from "./page-feed.js";
 import type { PageExplanation, PageFound, PageReplaced } from "./page-update.js";

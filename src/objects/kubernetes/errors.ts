@@ -1,12 +1,13 @@
 /** Errors of the communication with the API server. */
 import { durationText } from "../../base/duration-text.js";
 import { type Fields, isFields } from "../../base/unknown.js";
+import { UserError } from "../../base/user-error.js";
 
 /**
  * The connection cannot be tried, because its settings are unusable. The message contains the problem, its place, and the
  * remedy.
  */
-export class ConnectionSettingsError extends Error {
+export class ConnectionSettingsError extends UserError {
   override readonly name = "ConnectionSettingsError";
   readonly code = "ECONNECTIONSETTINGS";
 }
@@ -49,7 +50,7 @@ export class StatusError extends Error {
  * The server denies access that we need, so retrying does not help. The message contains the problem, its place, and the
  * remedy.
  */
-export class AccessDeniedError extends Error {
+export class AccessDeniedError extends UserError {
   override readonly name = "AccessDeniedError";
   readonly code = "EACCESSDENIED";
 }

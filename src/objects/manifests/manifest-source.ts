@@ -1,3 +1,4 @@
+import { UserError } from "../../base/user-error.js";
 import { counted } from "../../base/counted.js";
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -67,7 +68,7 @@ export interface ManifestSourceOptions {
 }
 
 /** The directory cannot be read at all. */
-export class ManifestDirectoryError extends Error {
+export class ManifestDirectoryError extends UserError {
   readonly code = "EMANIFESTS";
 }
 

@@ -1,6 +1,6 @@
 /** An explanation with the owner of the packet's destination, and related facts. */
 import { vipsOf } from "../../model/service-address.js";
-import { UsageError } from "../../base/usage-error.js";
+import { UsageError } from "../../base/user-error.js";
 import { familyOf, type IpFamily, parseAddress } from "../../base/ip.js";
 import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../../observe/status-report.js";
 import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";

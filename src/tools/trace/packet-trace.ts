@@ -3,6 +3,7 @@
  * Our netlink socket owns the table (NFT_TABLE_F_OWNER), so the table disappears with the socket, however this process
  * ends.
  */
+import { UserError } from "../../base/user-error.js";
 import { release } from "node:os";
 import type { ConntrackTable } from "../../nft/conntrack/conntrack-table.js";
 import { AddressType } from "../../nft/kernel/constants.js";
@@ -43,7 +44,7 @@ export type TraceKernel = Pick<NftKernel, "portId" | "commit" | "chains" | "rule
 const MOST_ADDRESSES = 5000;
 
 /** The kernel cannot remove the table with its owner. Nothing was written. */
-export class NoOwnedTables extends Error {
+export class NoOwnedTables extends UserError {
   override readonly name = "NoOwnedTables";
 }
 

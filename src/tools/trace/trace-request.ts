@@ -1,7 +1,7 @@
 /** Parses the arguments of `trace` into a filter. Pure. */
 import { addressesOf, NODE_PORT } from "../../model/service-address.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
-import { UsageError } from "../../base/usage-error.js";
+import { UsageError } from "../../base/user-error.js";
 import { familyOf, parseAddress, parseCIDR } from "../../base/ip.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
 import { type Transport, TRANSPORTS } from "../explain/machine/packet-spec.js";

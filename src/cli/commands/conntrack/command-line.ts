@@ -1,13 +1,12 @@
 /** The command line of `conntrack` and its subcommands. commands.ts does the work. */
 import { familyOf, type IpFamily, parseAddress } from "../../../base/ip.js";
-import { UsageError } from "../../../base/usage-error.js";
+import { UsageError } from "../../../base/user-error.js";
 import type { ConntrackTuple } from "../../../nft/conntrack/conntrack-table.js";
 import { WITH_PORTS } from "../../../nft/conntrack/protocol-states.js";
 import { hostAndPort } from "../../../tools/explain/packet-words.js";
 import { command, type Command, runCommand } from "../../command.js";
 import { logLevel, NO_HEADERS, output, SOCKET } from "../../options.js";
 import { BadValue, flag, type OptionsOf } from "../../read-flags.js";
-import { COUNTED_BY } from "./counted-by.js";
 import { FILTER_FLAGS, readPort, readProtocol } from "./filter-options.js";
 
 const commands = () => import("./commands.js");
@@ -52,7 +51,9 @@ const list = command({
 
 const COUNT = [
   ...FILTERED,
-  flag("--by <property>", "property to count by, highest count first", { choices: COUNTED_BY }),
+  flag("--by <property>", "property to count by, highest count first", {
+    choices: ["source", "destination", "service"],
+  }),
 ] as const;
 export type CountOptions = OptionsOf<typeof COUNT>;
 

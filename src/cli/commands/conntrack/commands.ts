@@ -20,7 +20,7 @@ import { NftKernel } from "../../../nft/kernel/nft-kernel.js";
 import { createLogger } from "../../../base/logger.js";
 import { holdYoungGeneration } from "../../../base/runtime.js";
 import { TABLE_NAME } from "../../../ruleset/names.js";
-import { UsageError } from "../../../base/usage-error.js";
+import { UsageError } from "../../../base/user-error.js";
 import type {
   Connection,
   CountOptions,
@@ -56,7 +56,7 @@ interface Session {
 const SETTINGS = "proc/sys/net/netfilter";
 const setting = (name: string): Promise<number | undefined> => readNumber({ root: "/" }, `${SETTINGS}/${name}`);
 
-/** Opens a command's resources and runs it. Reports errors of the kernel as UserErrors. */
+/** Opens a command's resources and runs it. */
 async function inSession(
   options: SessionOptions,
   run: (session: Session) => Promise<number>,
@@ -81,8 +81,7 @@ async function inSession(
     if (error instanceof ReaderGone) return 0;
     // The waiting output is about finished work, so it is written despite the failure.
     await writer.flush().catch(() => undefined);
-    if (!(error instanceof KernelError)) throw error;
-    throw new UserError(error.message, { cause: error });
+    throw error;
   } finally {
     await table?.close();
   }

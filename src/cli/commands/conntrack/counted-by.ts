@@ -5,8 +5,7 @@ import type { ConntrackEntry } from "../../../nft/conntrack/conntrack-table.js";
 import type { EntryNames } from "./service-snapshot.js";
 import type { Format } from "./entry-columns.js";
 
-export const COUNTED_BY = ["source", "destination", "service"] as const;
-export type CountedBy = (typeof COUNTED_BY)[number];
+type CountedBy = "source" | "destination" | "service";
 
 export class EntryCounts {
   readonly #by: CountedBy;

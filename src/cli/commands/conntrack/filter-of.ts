@@ -1,4 +1,4 @@
-import { UsageError } from "../../../base/usage-error.js";
+import { UsageError } from "../../../base/user-error.js";
 import { compileFilter } from "../../../nft/conntrack/compile-filter.js";
 import type { ConntrackFilter, TupleFilter } from "../../../nft/conntrack/conntrack-table.js";
 import { KernelError } from "../../../nft/kernel/errors.js";

@@ -19,37 +19,19 @@ import type { Logger } from "../../../base/logger.js";
 import { Metrics } from "../../../observe/metrics.js";
 import { NODE_PORT, type ServiceAddress } from "../../../model/service-address.js";
 import { servedAddresses } from "../../../proxier/served-addresses.js";
-import { AccessDeniedError, ConnectionSettingsError } from "../../../objects/kubernetes/errors.js";
 import { ModelSink } from "../../../model/model-sink.js";
 import { DaemonAnswers } from "../../answers/daemon-answers.js";
 import { withoutKind } from "../../answers/selection.js";
 import { UserError } from "../../stdio.js";
-import { decoderFor, manifestSource, nodeName, readConfig, startSource } from "../../setup.js";
+import { decoderFor, manifestSource, nodeName, readConfig } from "../../setup.js";
 import { programVersion } from "../../version.js";
+import type { GetOptions } from "./command-line.js";
 import { DaemonServices } from "./daemon-services.js";
 
 const OTHER_SOURCES =
   "Instead, give the services with --manifests <dir>, or with --config or --kubeconfig <file> of an API server.";
 /** Maximum time for the API server's first lists, ms. */
 const LISTS_MS = 15_000;
-
-export interface SnapshotOptions {
-  readonly manifests?: string;
-  readonly config?: string;
-  /** Replaces the configuration's kubeconfig. */
-  readonly kubeconfig?: string;
-  /** The daemon's socket. Default: its default path. */
-  readonly socket?: string;
-}
-
-/** Whether a source of services is given. */
-function tellsServices({
-  manifests,
-  config,
-  kubeconfig,
-}: Pick<SnapshotOptions, "manifests" | "config" | "kubeconfig">): boolean {
-  return manifests !== undefined || config !== undefined || kubeconfig !== undefined;
-}
 
 /** Names of an entry's service and pod. */
 export interface EntryNames {
@@ -96,15 +78,17 @@ export class ServiceSnapshot {
    * `needed`, asks the daemon. Otherwise resolves to undefined. Rejects with UserError.
    */
   static async load(
-    options: SnapshotOptions,
+    options: Pick<GetOptions, "manifests" | "config" | "kubeconfig" | "socket">,
     local: readonly LocalAddress[],
     log: Logger,
     needed: boolean,
   ): Promise<ServiceSnapshot | undefined> {
-    if (!tellsServices(options)) return needed ? ServiceSnapshot.#ofDaemon(options.socket, local) : undefined;
-    const config = withKubeconfig(await readConfig(options.config, log), options.kubeconfig);
+    const { manifests, config: file, kubeconfig, socket } = options;
+    if (manifests === undefined && file === undefined && kubeconfig === undefined)
+      return needed ? ServiceSnapshot.#ofDaemon(socket, local) : undefined;
+    const config = withKubeconfig(await readConfig(file, log), kubeconfig);
     const name = nodeName(config);
-    const sink = await readObjects(config, options.manifests, log);
+    const sink = await readObjects(config, manifests, log);
     const facts = nodeFacts(config, name, sink.node);
     const addresses = (family: IpFamily): readonly string[] => {
       const { addresses: told, localhost } = nodePortAddresses(config, facts, family, local);
@@ -241,7 +225,7 @@ async function fromManifests(directory: string, config: ProxyConfig, sink: Snaps
     sink.ignored.push(`${file}: ${field}${reason}`);
   });
   try {
-    await startSource(source, sink);
+    await source.start(sink);
   } finally {
     await source.stop();
   }
@@ -249,22 +233,17 @@ async function fromManifests(directory: string, config: ProxyConfig, sink: Snaps
 
 async function fromCluster(config: ProxyConfig, name: string, sink: SnapshotSink, log: Logger): Promise<void> {
   const metrics = new Metrics({ families: [], version: programVersion() });
+  const { openCluster } = await import("../../../daemon/cluster.js");
+  const cluster = await openCluster({
+    ...{ config, nodeName: name, metrics, log, onPod: sink.onPod, deniedIsFinal: true },
+  });
+  const late = new AbortController();
   try {
-    const { openCluster } = await import("../../../daemon/cluster.js");
-    const cluster = await openCluster({
-      ...{ config, nodeName: name, metrics, log, onPod: sink.onPod, deniedIsFinal: true },
-    });
-    const late = new AbortController();
-    try {
-      await Promise.race([cluster.source.start(sink), after(LISTS_MS, late.signal)]);
-    } finally {
-      late.abort();
-      await cluster.source.stop();
-      await cluster.close();
-    }
-  } catch (error) {
-    const usersToMend = error instanceof ConnectionSettingsError || error instanceof AccessDeniedError;
-    throw usersToMend ? new UserError(error.message, { cause: error }) : error;
+    await Promise.race([cluster.source.start(sink), after(LISTS_MS, late.signal)]);
+  } finally {
+    late.abort();
+    await cluster.source.stop();
+    await cluster.close();
   }
 }
 

@@ -4,11 +4,10 @@ import { hostname, networkInterfaces, release } from "node:os";
 import { gzipSync } from "node:zlib";
 import { reasonOf } from "../../../base/unknown.js";
 import type { Diagnosis } from "../../../observe/status-report.js";
-import type { NftKernel } from "../../../nft/kernel/nft-kernel.js";
+import { NftKernel } from "../../../nft/kernel/nft-kernel.js";
 import { FORWARDING, readSysctl } from "../../../node/packet-settings.js";
 import { kernelStatus } from "../../answers/kernel-answers.js";
 import type { DiagnoseOptions } from "../question-commands.js";
-import { openKernel } from "../../open-kernel.js";
 import { DaemonAnswers } from "../../answers/daemon-answers.js";
 import { UserError, writeError } from "../../stdio.js";
 import { programVersion } from "../../version.js";
@@ -35,7 +34,7 @@ const SYSCTLS = [
  * code 1 if the kernel cannot be read, or the file cannot be written. Otherwise exit code 0.
  */
 export async function diagnoseCommand({ output, socket }: DiagnoseOptions): Promise<number> {
-  const kernel = await openKernel();
+  const kernel = await NftKernel.open();
   const at = new Date();
   const name = `nft-proxier-${hostname()}-${at.toISOString().replaceAll(/[-:]|\.\d+/g, "")}`;
   try {

@@ -1,5 +1,6 @@
 /** Matches and targets of iptables in rules of nf_tables (nft_compat). */
 import { LITTLE_ENDIAN } from "../../../base/byte-order.js";
+import { dataOf, decodeAttributes, networkNumberOf, textOf } from "../../../nft/kernel/netlink-message.js";
 
 /** NFTA_TARGET_NAME, _REV and _INFO, which have the same values for a match (linux/netfilter/nf_tables_compat.h). */
 const [NAME, REVISION, INFO] = [1, 2, 3];
@@ -12,20 +13,12 @@ export interface Extension {
 
 /** Parses a match's or target's data. */
 export function extensionOf(data: Uint8Array): Extension {
-  const attributes = new Map<number, Buffer>();
-  const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
-  for (let at = 0; at + 4 <= bytes.length;) {
-    const length = u16(bytes, at);
-    if (length < 4) break;
-    attributes.set(u16(bytes, at + 2), bytes.subarray(at + 4, at + length));
-    at += (length + 3) & ~3;
-  }
-  const name = (attributes.get(NAME)?.toString("latin1") ?? "").replace(/\0.*$/s, "");
-  const revision = attributes.get(REVISION);
+  const attributes = decodeAttributes(data);
+  const info = dataOf(attributes, INFO) ?? new Uint8Array();
   return {
-    name,
-    revision: revision?.length === 4 ? revision.readUInt32BE() : 0,
-    info: attributes.get(INFO) ?? Buffer.alloc(0),
+    name: textOf(attributes, NAME) ?? "",
+    revision: networkNumberOf(attributes, REVISION) ?? 0,
+    info: Buffer.from(info.buffer, info.byteOffset, info.byteLength),
   };
 }
 

@@ -6,7 +6,7 @@ import { statusPage } from "../../../../dist/daemon/page/status-page.js";
 import type { StatusReport } from "../../../../src/observe/status-report.js";
 import { PageFeed } from "../../../../dist/daemon/page/page-feed.js";
 import { WriteHistory } from "../../../../dist/daemon/page/write-history.js";
-import { UsageError } from "../../../../dist/base/usage-error.js";
+import { UsageError } from "../../../../dist/base/user-error.js";
 import { NotReady } from "../../../../dist/daemon/control/json-answers.js";
 import { patience } from "../../../lab/patience.ts";
 import { atLength } from "../../../lab/length.ts";

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { ServicePortStatus } from "../../../../src/observe/status-report.ts";
 import { TableFlag } from "../../../../src/nft/kernel/constants.ts";
 import { TraceChain, traceOps, traceTable } from "../../../../src/tools/trace/trace-filter.ts";
-import { UsageError } from "../../../../src/base/usage-error.ts";
+import { UsageError } from "../../../../src/base/user-error.ts";
 import { broadness, filterOf, requestOf } from "../../../../src/tools/trace/trace-request.ts";
 import { PORT_STATUS } from "../../observe/port-status.ts";
 
