@@ -73,13 +73,20 @@ class PatternBuilder {
   address(offset: number, what: string, text: unknown): void {
     const prefix = readPrefix(this.action, what, text);
     this.family(prefix.bytes.length === 4 ? AF.ip : AF.ip6, `${what} ${display(text)}`);
-    for (let i = 0; i < prefix.bytes.length; i++) {
-      const mask = prefixMask(prefix.length, i);
-      this.mask[offset + i] = mask;
-      this.value[offset + i] = prefix.bytes[i] & mask;
+    this.prefix(offset, prefix);
+  }
+
+  /** Requires an address at one offset. Returns false if another address is already required there. */
+  prefix(offset: number, { bytes, length }: PrefixBytes): boolean {
+    for (let i = 0; i < bytes.length; i++) {
+      const mask = prefixMask(length, i);
+      if (((this.value[offset + i] ^ bytes[i]) & this.mask[offset + i] & mask) !== 0) return false;
+      this.value[offset + i] |= bytes[i] & mask;
+      this.mask[offset + i] |= mask;
     }
     // A record's IPv4 addresses are padded with zeros, so that whole addresses are compared at once.
-    if (prefix.length === prefix.bytes.length * 8) this.mask.fill(0xff, offset, offset + 16);
+    if (length === bytes.length * 8) this.mask.fill(0xff, offset, offset + 16);
+    return true;
   }
 
   copy(): Pattern {
@@ -216,14 +223,7 @@ function withAddress(pattern: Pattern, offset: number, prefix: PrefixBytes): Pat
   builder.value.set(pattern.value);
   builder.mask.set(pattern.mask);
   builder.byte(OFFSET.family, prefix.bytes.length === 4 ? AF.ip : AF.ip6);
-  for (let i = 0; i < prefix.bytes.length; i++) {
-    const mask = prefixMask(prefix.length, i);
-    if (((builder.value[offset + i] ^ prefix.bytes[i]) & builder.mask[offset + i] & mask) !== 0) return undefined;
-    builder.value[offset + i] |= prefix.bytes[i] & mask;
-    builder.mask[offset + i] |= mask;
-  }
-  if (prefix.length === prefix.bytes.length * 8) builder.mask.fill(0xff, offset, offset + 16);
-  return builder;
+  return builder.prefix(offset, prefix) ? builder : undefined;
 }
 
 /** Returns the families that matching entries may have. */

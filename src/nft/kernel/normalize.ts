@@ -5,6 +5,7 @@
  * Each entry follows the expression's own dump function in net/netfilter/nft_*.c (Linux 6.18). The conformance suite compares it with a
  * real dump.
  */
+import { isDeepStrictEqual } from "node:util";
 import { CtKey, HashType, NatFlag, register, SocketKey } from "./constants.js";
 import type { Expr } from "./kernel.js";
 
@@ -24,30 +25,16 @@ function dumped(reg: number): number {
   return word < 0 ? reg : register(word);
 }
 
-const REGISTER_FIELDS = [
-  "dreg",
-  "sreg",
-  "sreg2",
-  "sregAddr",
-  "sregDev",
-  "sregKey",
-  "sregData",
-  "setSreg",
-  "sregQnum",
-  "regAddrMin",
-  "regAddrMax",
-  "regProtoMin",
-  "regProtoMax",
-  "regAddr",
-  "regPort",
-];
+/** The names of all fields that hold registers. */
+const REGISTER_FIELD = /^(set)?[ds]?reg/i;
 
-/** Converts registers to the dumped form, and removes undefined values, which count as absent. */
+/** Converts registers to the dumped form, and Buffers to plain arrays. Removes undefined values, which count as absent. */
 function tidy<E extends Expr>(expr: E): E {
   const out: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(expr)) {
     if (value === undefined) continue;
-    out[key] = typeof value === "number" && REGISTER_FIELDS.includes(key) ? dumped(value) : value;
+    if (Buffer.isBuffer(value)) out[key] = new Uint8Array(value);
+    else out[key] = typeof value === "number" && REGISTER_FIELD.test(key) ? dumped(value) : value;
   }
   return out as E;
 }
@@ -165,20 +152,5 @@ export function normalizeExpr(expr: Expr): Expr {
 
 /** Whether both lists do the same, in the same order. */
 export function sameExprs(a: readonly Expr[], b: readonly Expr[]): boolean {
-  return a.length === b.length && a.every((expr, i) => sameValue(normalizeExpr(expr), normalizeExpr(b[i])));
-}
-
-/** Compares plain data deeply: objects, arrays, byte arrays, numbers, strings and bigints. */
-function sameValue(a: unknown, b: unknown): boolean {
-  if (a === b) return true;
-  if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;
-  if (a instanceof Uint8Array || b instanceof Uint8Array) {
-    return (
-      a instanceof Uint8Array && b instanceof Uint8Array && a.length === b.length && a.every((byte, i) => byte === b[i])
-    );
-  }
-  if (Array.isArray(a) !== Array.isArray(b)) return false;
-  const keys = Object.keys(a);
-  if (keys.length !== Object.keys(b).length) return false;
-  return keys.every((key) => Object.hasOwn(b, key) && sameValue(Reflect.get(a, key), Reflect.get(b, key)));
+  return a.length === b.length && a.every((expr, i) => isDeepStrictEqual(normalizeExpr(expr), normalizeExpr(b[i])));
 }
