@@ -57,7 +57,6 @@ const Dest = {
   lower: 6,
   active: 7,
   inactive: 8,
-  persistent: 9,
   family: 11,
 } as const;
 
@@ -88,8 +87,6 @@ export interface Destination {
   readonly active: number;
   /** Number of opening and closing connections. */
   readonly inactive: number;
-  /** Number of templates, which keep a client at its destination but forward no packets. */
-  readonly persistent: number;
 }
 
 /** The kernel's virtual servers in one network namespace. */
@@ -233,6 +230,5 @@ function readDestination(server: VirtualServer, attributes: Attributes): Destina
     lower: read(Dest.lower),
     active: read(Dest.active),
     inactive: read(Dest.inactive),
-    persistent: read(Dest.persistent),
   };
 }

@@ -5,6 +5,7 @@
 import type { Monitor } from "../nft/kernel/kernel.js";
 import type { InterfaceAddress, NetworkInterfaces } from "../nft/kernel/network-interfaces.js";
 import { Backoff } from "../base/backoff.js";
+import { BoundedFrequencyRunner, type WriteOutcome } from "../base/bounded-frequency-runner.js";
 import { formatAddress } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
 import type { LocalAddress } from "./node-facts.js";
@@ -22,9 +23,7 @@ export class LocalAddresses {
   #known: readonly LocalAddress[] | undefined;
   #watch: Monitor | undefined;
   #reading: Promise<void> | undefined;
-  /** Something changed since the current read began. */
-  #again = false;
-  #timer: NodeJS.Timeout | undefined;
+  readonly #runner = new BoundedFrequencyRunner(() => this.#readAgain(), { gapMs: 0, maxRetryMs: MAX_RETRY_MS });
   readonly #backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: MAX_RETRY_MS });
   #closed = false;
 
@@ -40,49 +39,49 @@ export class LocalAddresses {
    * error if nothing has been read yet and reading fails: call it again.
    */
   async current(): Promise<readonly LocalAddress[]> {
-    if (this.#known === undefined) await this.#refresh();
+    if (this.#known === undefined) await this.#read();
     return this.#known ?? [];
   }
 
   /** `onChange` is not called afterwards. */
   async close(): Promise<void> {
     this.#closed = true;
-    clearTimeout(this.#timer);
+    await this.#runner.stop();
     await this.#reading?.catch(() => undefined);
     await this.#watch?.close();
     this.#watch = undefined;
   }
 
-  #refresh(): Promise<void> {
-    this.#again = true;
-    this.#reading ??= this.#read().finally(() => {
-      this.#reading = undefined;
-    });
+  async #readAgain(): Promise<WriteOutcome> {
+    // An event that arrives during a read may be about something that the read did not see.
+    await this.#reading?.catch(() => undefined);
+    await this.#read().catch((error: unknown) => this.#retryLater(error));
+    return { ok: true };
+  }
+
+  #read(): Promise<void> {
+    this.#reading ??= this.#readNow().finally(() => (this.#reading = undefined));
     return this.#reading;
   }
 
-  async #read(): Promise<void> {
-    // An event that arrives during a read may be about something that the read did not see.
-    while (this.#again && !this.#closed) {
-      this.#again = false;
-      // Subscribe before the read, so that no change is lost between the two.
-      if (this.#watch === undefined) await this.#subscribe();
-      this.#update(await this.#interfaces.addresses());
-    }
+  async #readNow(): Promise<void> {
+    // Subscribe before the read, so that no change is lost between the two.
+    if (this.#watch === undefined) await this.#subscribe();
+    this.#update(await this.#interfaces.addresses());
     if (this.#watch !== undefined) this.#backoff.reset();
   }
 
   async #subscribe(): Promise<void> {
-    const changed = (): void => this.#refreshLater(0);
+    const changed = (): void => this.#runner.requestIn(0);
     const onError = (error: Error): void => {
       this.#watch = undefined;
-      this.#fail(error);
+      this.#retryLater(error);
     };
     try {
       this.#watch = await this.#interfaces.watchAddresses({ onChange: changed, onLost: changed, onError });
     } catch (error) {
       // Use what can be read until the next attempt.
-      this.#fail(error);
+      this.#retryLater(error);
     }
   }
 
@@ -96,22 +95,12 @@ export class LocalAddresses {
     if (!first && !same && !this.#closed) this.#onChange();
   }
 
-  #fail(error: unknown): void {
+  #retryLater(error: unknown): void {
     if (this.#closed) return;
     const waitMs = this.#backoff.next();
     // Many changes at once interrupt a dump: no warning for the first retries.
     const level = this.#backoff.failures > 3 || this.#watch === undefined ? "warn" : "debug";
     this.#log[level]({ err: error, retryMs: waitMs }, "reading interface addresses failed; retrying");
-    this.#refreshLater(waitMs);
-  }
-
-  #refreshLater(waitMs: number): void {
-    if (this.#closed) return;
-    clearTimeout(this.#timer);
-    if (waitMs > 0) {
-      this.#timer = setTimeout(() => this.#refreshLater(0), waitMs);
-      return;
-    }
-    this.#refresh().catch((error: unknown) => this.#fail(error));
+    this.#runner.requestIn(waitMs);
   }
 }

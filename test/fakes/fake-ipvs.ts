@@ -38,7 +38,7 @@ export class FakeIpvs implements IpvsKernel {
   serve(protocol: Protocol, address: string, port: number, open = 0, more: Partial<Destination> = {}): void {
     const family = familyOf(address);
     const server: VirtualServer = { family, fwmark: 0, protocol, address, port, scheduler: "rr" };
-    const zeros = { method: 0, upper: 0, lower: 0, inactive: 0, persistent: 0 };
+    const zeros = { method: 0, upper: 0, lower: 0, inactive: 0 };
     const destination = { family, address: "10.244.0.5", port: 8080, weight: 1, active: open, ...zeros, ...more };
     this.servers.push({ server, destinations: [destination] });
   }

@@ -11,18 +11,13 @@ interface RemovalOptions {
   readonly log: Logger;
 }
 
-interface FormerRemovalOptions extends RemovalOptions {
-  /** How long this process has run, ms. */
-  readonly runningMs?: () => number;
-}
-
 /** Removes each family's copy once, when its rules become active for the first time. */
 export class HandoverRemoval implements ProxierObserver {
-  readonly #options: FormerRemovalOptions;
+  readonly #options: RemovalOptions;
   readonly #seen = new Set<IpFamily>();
   #work: Promise<void> = Promise.resolve();
 
-  constructor(options: FormerRemovalOptions) {
+  constructor(options: RemovalOptions) {
     this.#options = options;
   }
 
@@ -44,10 +39,10 @@ export class HandoverRemoval implements ProxierObserver {
 }
 
 /** Removes the family's copy if it was active before this process started, and logs that. Never rejects. */
-export async function endFormerHandover(options: FormerRemovalOptions, family: IpFamily): Promise<void> {
-  const { kernel, log, runningMs = () => process.uptime() * 1000 } = options;
+export async function endFormerHandover(options: RemovalOptions, family: IpFamily): Promise<void> {
+  const { kernel, log } = options;
   try {
-    const what = await removeFormerHandover(kernel, family, runningMs);
+    const what = await removeFormerHandover(kernel, family, () => process.uptime() * 1000);
     if (what === "removed") logRemoved(log, family);
     if (what === "newer") log.info({ family, table: HANDOVER_TABLE }, "handover copy is newer than this start; kept");
   } catch (error) {

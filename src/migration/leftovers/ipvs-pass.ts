@@ -78,7 +78,7 @@ export function removedAny(removed: Removed): boolean {
 
 /**
  * Counts open connections to these destinations in IPVS: established ones, and those that are opening or closing.
- * Templates (`persistent`) do not count: they outlive the last connection by the affinity time, hours, and send no
+ * Templates do not count: they outlive the last connection by the affinity time, hours, and send no
  * packet.
  */
 export function connectionsOf(destinations: readonly Pick<Destination, "active" | "inactive">[]): number {

@@ -67,7 +67,7 @@ describe("LocalAddresses", () => {
       return answer;
     });
     interfaces.set([on("192.0.2.8")]);
-    await pass();
+    await pass(1);
     expect(await texts()).toEqual(["192.0.2.9"]);
   });
 

@@ -3,7 +3,7 @@
  * see test/packets/handover.test.ts.
  */
 import { setImmediate } from "node:timers/promises";
-import { beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
 
 import { defaultConfig } from "../../../../src/config/load.js";
 import { structureOps } from "../../../../src/migration/handover/copy.js";
@@ -276,7 +276,9 @@ describe("HandoverRemoval", () => {
     await handover();
     now += 1;
     const logged: Record<string, unknown>[] = [];
-    const removal = new HandoverRemoval({ kernel, log: keptIn(logged), runningMs: () => 0 });
+    const uptime = vi.spyOn(process, "uptime").mockReturnValue(0);
+    onTestFinished(() => uptime.mockRestore());
+    const removal = new HandoverRemoval({ kernel, log: keptIn(logged) });
     removal.synced({ family: "ip", ok: false });
     await removal.done();
     expect(logged).toEqual([]);

@@ -10,7 +10,7 @@ import {
   type NodePortFacts,
   type SettingFacts,
 } from "../../../../src/migration/preflight/configuration.js";
-import type { Finding } from "../../../../src/migration/preflight/finding.js";
+import type { Said } from "../../../../src/migration/preflight/finding.js";
 import { type Mode, type ModeFacts } from "../../../../src/migration/preflight/mode.js";
 import { checkPorts, type PortFacts } from "../../../../src/migration/preflight/ports.js";
 import type { NodeRecord } from "../../../../src/objects/records.js";
@@ -20,7 +20,7 @@ import { NO_MODE } from "./no-mode.ts";
 const HEAD = { apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration" };
 const load = (fields: object) =>
   parseConfig(JSON.stringify({ ...HEAD, clusterCIDR: "10.0.0.0/8", ...fields }), "config");
-const said = (findings: readonly Finding[]): string[] => findings.map(({ level, what }) => `${level}: ${what}`);
+const said = (findings: readonly Said[]): string[] => findings.map(({ level, what }) => `${level}: ${what}`);
 
 const MODES: Readonly<Record<Exclude<Mode, "nft-proxier">, ModeFacts>> = {
   nftables: { ...NO_MODE, tables: [{ family: "ip", whose: "kube-proxy's" }] },
@@ -50,7 +50,7 @@ function nodePorts(
     families = ["ip"],
     ...rest
   }: Case = {},
-): Finding[] {
+): Said[] {
   const { config, input } = load(fields);
   const node = "node" in rest ? rest.node : NODE;
   const local = addresses.map((address) => ({ family: address.includes(":") ? "ip6" : "ip", address }) as const);
