@@ -173,7 +173,7 @@ function hashOperand(hash: Of<"hash">, of: Term | undefined, reading: Reading): 
   const { modulus, seed, offset = 0, hashType } = hash;
   const key = of === undefined ? NOTHING : operandOf(of, reading);
   const what = hashType === HashType.sym ? "symhash" : `jhash ${key.text}`;
-  const seeded = hashType === HashType.sym || seed === undefined || seed === 0 ? "" : ` seed ${hex(seed)}`;
+  const seeded = hashType === HashType.sym || seed === undefined ? "" : ` seed ${hex(seed)}`;
   return { text: `${what} mod ${modulus}${seeded}${offset === 0 ? "" : ` offset ${offset}`}`, forms: [INTEGER] };
 }
 

@@ -153,7 +153,8 @@ export class PacketContext {
 
   #leaveOut(layer: Layer, isImplied: (dependency: Dependency) => boolean): void {
     const dependency = this.#dependencies[layer];
-    if (dependency === undefined || !isImplied(dependency)) return;
+    // No field implies an unknown protocol.
+    if (dependency?.selects === undefined || !isImplied(dependency)) return;
     if (this.#isPortable && !this.#isAddedByNft(dependency)) return;
     dependency.line.text = "";
     this.#dependencies[layer] = undefined;

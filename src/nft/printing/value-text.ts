@@ -119,7 +119,8 @@ export function rangeOfValues(form: Form, from: Uint8Array, to: Uint8Array, styl
 
 /** A name without its NUL is the beginning of names. */
 function nameText(data: Uint8Array): string {
-  const name = Buffer.from(data).toString("latin1");
+  // Bytes that are no text stand for something unknown.
+  const name = Buffer.from(data).toString().replaceAll("\ufffd", "…");
   const end = name.indexOf("\0");
   return end < 0 ? `"${name}*"` : `"${name.slice(0, end).replace(/\*$/, String.raw`\*`)}"`;
 }
@@ -187,6 +188,8 @@ export function durationText(ms: bigint): string {
 
 /** Time of day of this machine, from seconds of a day in UTC. */
 function clockText(seconds: number): string {
+  // Only a number says that this is no time of a day: it never matches.
+  if (seconds >= 86_400) return String(seconds);
   const shift = new Date().getTimezoneOffset() * 60;
   const time = new Date((((seconds - shift) % 86_400) + 86_400) * 1000).toISOString().slice(11, 19);
   return `"${time.replace(/:00$/, "")}"`;

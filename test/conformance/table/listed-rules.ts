@@ -82,6 +82,7 @@ interface KnownDifference {
 }
 const KNOWN: readonly KnownDifference[] = [
   { listed: /\d[smhd]-/, ours: /\d(ms|s|m|h|d)-/, reason: "nft lists times in ranges without milliseconds" },
+  { listed: /meta hour "00:00"$/, ours: /hour 86400$/, reason: "nft lists a number beyond a day as another time" },
   { listed: / >> \d/, ours: /^(?!.*>>)/, reason: "nft shows the shift of a field of some bits, which no nft reads" },
   {
     listed: /invalid type|proto-(src|dst) .*\{/,
