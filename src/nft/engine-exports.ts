@@ -5,7 +5,7 @@
 export { Table, type TableDeclarations } from "./table.js";
 export { probeRuleFeatures, type RuleFeatures } from "./sync/quirks.js";
 export { hooksOf, prioritiesOf } from "./language/hooks-and-priorities.js";
-export type { ListedElements } from "./elements/tracked-elements.js";
+export type { ElementSet } from "./elements/element-set.js";
 export type { Target } from "./elements/verdict-registry.js";
 export { bytesOf, expectedValue, protocolOf, readValue, writeValue } from "./language/fields/field-types.js";
 export { type ListedRule, listRules } from "./printing/list-rules.js";

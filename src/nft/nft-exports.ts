@@ -39,7 +39,6 @@ export type {
   ForeignChange,
   GeneratedField,
   HookName,
-  ListedElements,
   ObjectKind,
   ObjectName,
   ObjectSpec,

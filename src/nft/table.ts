@@ -1,9 +1,9 @@
 /** `Table`, which a program declares and owns. */
 import { performance } from "node:perf_hooks";
 import type { ChangeBatch, Kernel, TableRef } from "./kernel/kernel.js";
-import type { ChainSpec, ObjectName, ObjectSpec, SetSpec as PackedSetSpec } from "./language/rule.js";
+import type { ChainSpec, ObjectName, ObjectSpec } from "./language/rule.js";
 import { checkComment, checkName } from "./bytes/names-and-comments.js";
-import type { KeptSpec, ListedElements } from "./elements/tracked-elements.js";
+import type { ElementSet, KeptSpec } from "./elements/element-set.js";
 import type { Target } from "./elements/verdict-registry.js";
 import {
   applyOptions,
@@ -141,7 +141,7 @@ export class Table {
    * const fast = table.packedSet({ set: "fast", key: ["ipv4_addr"] });
    * fast.put(Uint8Array.of(192, 0, 2, 1));
    */
-  packedSet(spec: KeptSpec & PackedSetSpec): ListedElements {
+  packedSet(spec: KeptSpec): ElementSet {
     return this.#desired.set(spec);
   }
 

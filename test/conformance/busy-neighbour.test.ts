@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { NftKernel } from "../../src/nft/kernel/nft-kernel.js";
 import type { ElementBatch, Op } from "../../src/nft/kernel/kernel.js";
 import { Table } from "../../src/nft/engine-exports.js";
-import type { ElementSet } from "../../src/nft/language/rule.js";
+import type { ElementSet } from "../../src/nft/elements/element-set.js";
 import { TableWatch } from "../../src/nft/table-watch.js";
 import { podsOf } from "../bench/cluster.js";
 import { eventually } from "../lab/eventually.js";

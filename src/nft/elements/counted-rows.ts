@@ -6,7 +6,7 @@ import type { ElementBatch } from "../kernel/kernel.js";
 import { catchAllIn } from "../language/intervals.js";
 import { type BatchWriter, columnWord, eachRecord, type PackedChange } from "./batch-writer.js";
 import { readU64 } from "../bytes/bytes.js";
-import type { ElementSet } from "../language/rule.js";
+import type { ElementSet } from "./element-set.js";
 import type { Rows } from "./rows.js";
 
 /** Reads the set's elements from the kernel. Returns undefined if the kernel has no such set, or the set has no counters. */

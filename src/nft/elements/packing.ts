@@ -6,7 +6,7 @@ import type { CountedRows } from "./counted-rows.js";
 import type { Expiries } from "./expiries.js";
 import type { RowList } from "../bytes/packed-map.js";
 import { kindOfMap } from "../language/object-kinds.js";
-import type { ElementSet } from "../language/rule.js";
+import type { ElementSet } from "./element-set.js";
 import { DEFERRED, DESIRED, type Rows } from "./rows.js";
 import { formOf } from "../language/schema.js";
 import type { VerdictRegistry } from "./verdict-registry.js";

@@ -16,7 +16,8 @@
  */
 import { counted } from "../../base/counted.js";
 import type { ElementBatch } from "../kernel/kernel.js";
-import type { ElementSet, SetSpec } from "../language/rule.js";
+import type { SetSpec } from "../language/rule.js";
+import type { ElementSet, KeptSpec, SetFate } from "./element-set.js";
 import { kindOfMap } from "../language/object-kinds.js";
 import { catchAllIn } from "../language/intervals.js";
 import { hasTargets, rowShape } from "../language/schema.js";
@@ -59,42 +60,13 @@ interface TrackerOptions {
   readonly gate?: ChangeGate;
 }
 
-/** A set whose elements stay when the program starts. */
-export interface KeptSpec extends SetSpec {
-  /** The first read of the kernel desires the elements that it finds, with their remaining times. Not for verdict maps. */
-  readonly keep?: boolean;
-}
-
-/** Whether the declaration of a set that a handle stands for is still valid. */
-export interface SetFate {
-  /** Why it is not, such as "removed from the table". Absent if it is. */
-  gone?: string;
-}
-
-/** The elements of one set, which can be listed, and may have comments. The catch-all element has the key CATCH_ALL (rows.ts). */
-export interface ListedElements extends ElementSet {
-  /** Of the current declaration. @internal */
-  readonly fate: SetFate;
-  /** Like `ElementSet.put`. Without `comment`, the element keeps its comment. */
-  put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean;
-  /** The desired comment of the element. */
-  comment(key: Uint8Array): string | undefined;
-  /**
-   * Interval sets without data only: desires exactly these ranges. Ranges of one field are merged. Throws RangeError if ranges of a concatenation overlap;
-   * then nothing changes.
-   */
-  replaceRanges(keys: readonly Uint8Array[]): void;
-  /** Calls `visit` with every desired element. The views are valid during the call only. */
-  forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void;
-}
-
 /** Whether the Table fills the set, and its elements have timeouts. */
 export function tracksEnds({ timeoutMs, dynamic }: SetSpec): boolean {
   return timeoutMs !== undefined && dynamic !== true;
 }
 
 /** The elements of one set. Only `Table` calls the methods that `ElementSet` does not have. */
-export class TrackedElements implements ListedElements {
+export class TrackedElements implements ElementSet {
   readonly keyLen: number;
   readonly dataLen: number;
   /** Whether the elements of the kernel's set are known. */

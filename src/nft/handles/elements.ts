@@ -1,6 +1,6 @@
 /** Elements of sets and maps, in readable form. Packed bytes are used unchanged, as a fast path. */
 import type { FieldType, ObjectKind } from "../language/rule.js";
-import type { ListedElements, SetFate } from "../elements/tracked-elements.js";
+import type { ElementSet, SetFate } from "../elements/element-set.js";
 import { CATCH_ALL } from "../elements/rows.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";
 import type { DynamicMap, DynamicSet } from "./filled-sets.js";
@@ -57,12 +57,12 @@ type OfData<Data, Spec extends SetSpec> = Data extends "verdict"
  * matches if no other element does (Linux 5.13).
  */
 abstract class Keyed<Key extends readonly FieldType[], Value> {
-  readonly #elements: ListedElements;
+  readonly #elements: ElementSet;
   readonly #fate: SetFate;
   readonly #keys: FieldCodec | RangeCodec;
 
   /** @internal */
-  constructor(elements: ListedElements) {
+  constructor(elements: ElementSet) {
     this.#elements = elements;
     this.#fate = elements.fate;
     const { set, key, interval } = elements.spec;
@@ -70,7 +70,7 @@ abstract class Keyed<Key extends readonly FieldType[], Value> {
   }
 
   /** @internal */
-  protected get elements(): ListedElements {
+  protected get elements(): ElementSet {
     checkFate(this.#elements.spec.set, this.#fate);
     return this.#elements;
   }
@@ -291,7 +291,7 @@ export class DataMap<
   readonly #data: FieldCodec;
 
   /** @internal */
-  constructor(elements: ListedElements) {
+  constructor(elements: ElementSet) {
     super(elements);
     this.#data = new FieldCodec(`map ${elements.spec.set}, data`, elements.spec.data as readonly FieldType[]);
   }
@@ -328,7 +328,7 @@ abstract class Targeted<Key extends readonly FieldType[], Target extends string,
   readonly #data = new Uint32Array(1);
 
   /** @internal */
-  constructor(elements: ListedElements, numbers: TargetNumbers<Target>) {
+  constructor(elements: ElementSet, numbers: TargetNumbers<Target>) {
     super(elements);
     this.#numbers = numbers;
   }

@@ -4,7 +4,7 @@ import { batchLayout } from "../kernel/element-batch.js";
 import { isErrno } from "../kernel/errors.js";
 import type { ElementBatch, Kernel, TableRef } from "../kernel/kernel.js";
 import { commentsIn } from "../elements/comments.js";
-import type { ListedElements, SetFate } from "../elements/tracked-elements.js";
+import type { ElementSet, SetFate } from "../elements/element-set.js";
 import { catchAllIn, withCatchAll } from "../language/intervals.js";
 import { commentData } from "../bytes/names-and-comments.js";
 import type { FieldType } from "../language/rule.js";
@@ -40,7 +40,7 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
   readonly #keys: FieldCodec;
 
   /** @internal */
-  constructor({ spec, fate }: ListedElements, table: KernelTable) {
+  constructor({ spec, fate }: ElementSet, table: KernelTable) {
     this.#spec = spec;
     this.#fate = fate;
     this.#table = table;
@@ -246,7 +246,7 @@ export class DynamicMap<
   protected override readonly dataLen: number;
 
   /** @internal */
-  constructor(elements: ListedElements, table: KernelTable) {
+  constructor(elements: ElementSet, table: KernelTable) {
     super(elements, table);
     const { set, data } = elements.spec;
     this.#data = new FieldCodec(`map ${set}, data`, data as readonly FieldType[]);

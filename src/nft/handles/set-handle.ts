@@ -2,7 +2,7 @@ import type { Verdict } from "../kernel/kernel.js";
 import type { ObjectName } from "../language/object-kinds.js";
 import { parseVerdict, VERDICT, verdictText } from "../language/verdicts.js";
 import * as vocabulary from "../language/vocabulary.js";
-import type { ListedElements } from "../elements/tracked-elements.js";
+import type { ElementSet } from "../elements/element-set.js";
 import type { VerdictRegistry } from "../elements/verdict-registry.js";
 import { check } from "../statements/checks.js";
 import { DataMap, type ElementsOf, NetworkSet, ObjectMap, PlainSet, RangeSet, VerdictMap } from "./elements.js";
@@ -12,7 +12,7 @@ import type { SetSpec } from "./set-spec.js";
 /** Returns a handle of the declared set. */
 export function setHandle<const Spec extends SetSpec>(
   spec: Spec,
-  elements: ListedElements,
+  elements: ElementSet,
   verdicts: VerdictRegistry,
   table: KernelTable,
 ): ElementsOf<Spec> {
@@ -20,7 +20,7 @@ export function setHandle<const Spec extends SetSpec>(
   return handleOf(spec, elements, verdicts, table) as unknown as ElementsOf<Spec>;
 }
 
-function handleOf(spec: SetSpec, elements: ListedElements, verdicts: VerdictRegistry, table: KernelTable): object {
+function handleOf(spec: SetSpec, elements: ElementSet, verdicts: VerdictRegistry, table: KernelTable): object {
   const { data, key } = spec;
   if (spec.dynamic === true)
     return Array.isArray(data) ? new DynamicMap(elements, table) : new DynamicSet(elements, table);

@@ -1,6 +1,6 @@
 /** Sets as programs declare them, their elements as programs see them, and the options of an element. */
 import type { FieldType, SetSpec as FullSetSpec } from "../language/rule.js";
-import type { SetFate } from "../elements/tracked-elements.js";
+import type { SetFate } from "../elements/element-set.js";
 import { TableError } from "../sync/results.js";
 import { check, elementOptions } from "../statements/checks.js";
 import { FieldError, type FieldsValue } from "./field-codec.js";

@@ -3,7 +3,8 @@ import { counted } from "../../base/counted.js";
 import { isDeepStrictEqual } from "node:util";
 
 import type { TableRef } from "../kernel/kernel.js";
-import { type ChangeGate, type KeptSpec, TrackedElements, tracksEnds } from "../elements/tracked-elements.js";
+import type { KeptSpec } from "../elements/element-set.js";
+import { type ChangeGate, TrackedElements, tracksEnds } from "../elements/tracked-elements.js";
 import type { KernelState } from "./table-dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/tracked-intervals.js";

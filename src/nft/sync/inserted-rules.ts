@@ -14,7 +14,7 @@ import { printRule } from "../statements/statements.js";
 import { describeForeignChanges } from "./describe-changes.js";
 import { driftOf } from "./drift.js";
 import { Plan } from "./plan.js";
-import { commitPlan, isDrift, joinResults, toTableError } from "./results.js";
+import { commitPlan, isDrift, joinCounts, joinResults, toTableError } from "./results.js";
 import type { Rule } from "../language/rule.js";
 import type { ApplyResult, Clock } from "./apply-result.js";
 import type { TablePlan } from "./plan-text.js";
@@ -322,14 +322,9 @@ async function readChain(kernel: Kernel, ref: TableRef, chain: string): Promise<
 
 /** Joins the plans of our table and of our rules elsewhere, which are written one after the other. */
 export function joinPlans(table: TablePlan, inserted: TablePlan): TablePlan {
-  const counts = structuredClone(table.counts);
-  for (const [kind, { add, delete: gone }] of Object.entries(inserted.counts)) {
-    counts[kind as keyof typeof counts].add += add;
-    counts[kind as keyof typeof counts].delete += gone;
-  }
   return {
     operations: [...table.operations, ...inserted.operations],
-    counts,
+    counts: joinCounts(table.counts, inserted.counts),
     text: table.text + inserted.text,
   };
 }

@@ -6,19 +6,22 @@ import { joined } from "./drift.js";
 import { noCounts, type Counts, type Plan, type PlannedOp } from "./plan.js";
 import type { ApplyResult, FaultyObject } from "./apply-result.js";
 
+/** Returns the sum of two counts. */
+export function joinCounts(a: Readonly<Counts>, b: Readonly<Counts>): Counts {
+  const sum = noCounts();
+  for (const kind of Object.keys(sum) as (keyof Counts)[])
+    sum[kind] = { add: a[kind].add + b[kind].add, delete: a[kind].delete + b[kind].delete };
+  return sum;
+}
+
 /** Joins the results of two consecutive applies or transactions. The later one tells the remaining work. */
 export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
-  const operations = noCounts();
-  for (const [kind, counts] of Object.entries(operations) as [keyof Counts, { add: number; delete: number }][]) {
-    counts.add = a.operations[kind].add + b.operations[kind].add;
-    counts.delete = a.operations[kind].delete + b.operations[kind].delete;
-  }
   const drift = joined(a.drift, b.drift);
   const resynced = a.resynced ?? b.resynced;
   return {
     ...b,
     transactions: a.transactions + b.transactions,
-    operations,
+    operations: joinCounts(a.operations, b.operations),
     total: a.total + b.total,
     bytes: a.bytes + b.bytes,
     kernelNs: a.kernelNs + b.kernelNs,

@@ -354,9 +354,7 @@ export class TableWriter {
     );
     const timed = changes.sets.some(({ name, action }) => action === "keep" && isTimed(state, name));
     return {
-      chains: changes.chains,
-      sets: changes.sets,
-      objects: changes.objects,
+      ...changes,
       former: this.observed.former,
       ref: this.observed.ref,
       comment: this.#options.comment,

@@ -1,7 +1,8 @@
 /** A small service table, with short helpers, for the Table's tests. */
 import type { Kernel } from "../../../src/nft/kernel/kernel.js";
 import { Table } from "../../../src/nft/engine-exports.js";
-import type { ElementSet, Rule, SetSpec, Statement } from "../../../src/nft/language/rule.js";
+import type { ElementSet } from "../../../src/nft/elements/element-set.js";
+import type { Rule, SetSpec, Statement } from "../../../src/nft/language/rule.js";
 import type { ApplyResult, Clock, TableOptions } from "../../../src/nft/sync/apply-result.js";
 import { ip } from "../../support/operations.ts";
 
