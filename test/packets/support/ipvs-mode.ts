@@ -41,7 +41,7 @@ function virtualServer({ protocol, address, port }: Place): VirtualServer {
 }
 
 function destination(address: string, port: number): Destination {
-  const counts = { active: 0, inactive: 0, persistent: 0 };
+  const counts = { active: 0, inactive: 0 };
   return { family: familyOf(address), address, port, method: 0, weight: 1, upper: 0, lower: 0, ...counts };
 }
 

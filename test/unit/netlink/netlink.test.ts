@@ -64,7 +64,6 @@ const DESTINATION = {
   lower: 0,
   active: 0,
   inactive: 0,
-  persistent: 0,
 } as const;
 
 describe("netlink messages", () => {
@@ -135,7 +134,7 @@ describe("IPVS", () => {
     const inner = [...nestOf(plain.attributes, 2)].map(([type, [data]]) => attribute(type, data));
     const netlink = new Answers(FAMILY, generic(nest(2, [...inner, ...counts])));
     expect(await new IpvsTable(netlink).destinations(SERVER)).toEqual([
-      { ...DESTINATION, active: 7, inactive: 8, persistent: 9 },
+      { ...DESTINATION, active: 7, inactive: 8 },
     ]);
   });
 
