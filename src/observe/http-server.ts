@@ -277,13 +277,9 @@ export class HttpServer {
     return typeof address === "object" ? address?.port : undefined;
   }
 
-  get failing(): boolean {
-    return this.#backoff.failures > 0;
-  }
-
   /** Why the last attempt of `open` failed; undefined if it did not. */
   get failure(): string | undefined {
-    return this.failing ? this.#told : undefined;
+    return this.#told;
   }
 
   /** Makes one attempt. Rejects with a ListenError, and may then be called again. */

@@ -40,60 +40,7 @@ interface ServiceHealthOptions {
   readonly firstRetryMs?: number;
 }
 
-/** Addresses on which node ports answer in a family; "all": every address of the node. */
-type NodePortAddresses = "all" | readonly string[];
-
-export class ServiceHealth implements ProxierObserver {
-  readonly #families: Readonly<Record<IpFamily, FamilyHealthChecks>>;
-
-  constructor(options: ServiceHealthOptions) {
-    const connections = new ConnectionLimit(MAX_CONNECTIONS);
-    this.#families = {
-      ip: new FamilyHealthChecks("ip", options, connections),
-      ip6: new FamilyHealthChecks("ip6", options, connections),
-    };
-    if (options.registry !== undefined) this.#count(options.registry);
-  }
-
-  /** Moves the servers of a family to these addresses. Before the first call there are none. */
-  nodePortAddresses(family: IpFamily, addresses: NodePortAddresses, localhost: readonly string[] = []): void {
-    // On loopback, only the addresses of the interface, as in kube-proxy.
-    const loopback = [family === "ip" ? "127.0.0.1" : "::1"].filter((address) =>
-      localhost.some((net) => prefixContains(parseCIDR(net)!, address)),
-    );
-    this.#families[family].setAddresses(addresses === "all" ? addresses : [...addresses, ...loopback]);
-  }
-
-  /** Load balancers only learn of active rules. */
-  synced({ family, ok, services }: SyncReport): void {
-    if (ok && services.length > 0) this.#families[family].apply(services);
-  }
-
-  /** Health checks that cannot be opened now, with the reason. */
-  *failures(): Iterable<{ readonly service: string; readonly reason: string }> {
-    yield* this.#families.ip.failures();
-    yield* this.#families.ip6.failures();
-  }
-
-  /** Resolves when every port is free. */
-  async close(): Promise<void> {
-    await Promise.all([this.#families.ip.close(), this.#families.ip6.close()]);
-  }
-
-  #count(registry: Registry): void {
-    const name = "nftproxier_service_healthcheck_listeners";
-    const help = "Listeners for health checks of services now, by whether the port could be opened";
-    new MetricMaker(registry, []).gauge(name, help, ["ip_family", "state"], (gauge) => {
-      for (const family of IP_FAMILIES) {
-        const { listening, failed } = this.#families[family].count();
-        gauge.set({ ...FAMILY_LABELS[family], state: "listening" }, listening);
-        gauge.set({ ...FAMILY_LABELS[family], state: "failed" }, failed);
-      }
-    });
-  }
-}
-
-/** The server of one service, on all addresses. */
+/** The server of one service in one family, on all addresses. */
 interface ServiceServer {
   check: HealthCheck;
   /** By address, "" for all. */
@@ -102,86 +49,104 @@ interface ServiceServer {
 
 const ALL = "";
 
-class FamilyHealthChecks {
-  readonly #family: IpFamily;
+export class ServiceHealth implements ProxierObserver {
   readonly #options: ServiceHealthOptions;
-  readonly #connections: ConnectionLimit;
-  readonly #servers = new Map<string, ServiceServer>();
+  readonly #connections = new ConnectionLimit(MAX_CONNECTIONS);
+  readonly #servers: Readonly<Record<IpFamily, Map<string, ServiceServer>>> = { ip: new Map(), ip6: new Map() };
+  readonly #addresses: Record<IpFamily, readonly string[]> = { ip: [], ip6: [] };
   readonly #closing = new Set<Promise<void>>();
-  #addresses: readonly string[] = [];
   #closed = false;
 
-  constructor(family: IpFamily, options: ServiceHealthOptions, connections: ConnectionLimit) {
-    this.#family = family;
+  constructor(options: ServiceHealthOptions) {
     this.#options = options;
-    this.#connections = connections;
+    if (options.registry !== undefined) this.#count(options.registry);
   }
 
-  setAddresses(addresses: NodePortAddresses): void {
-    const desired = addresses === "all" ? [ALL] : [...new Set(addresses)];
-    const before = this.#addresses;
+  /** Moves the servers of a family to these addresses. Before the first call there are none. */
+  nodePortAddresses(family: IpFamily, addresses: "all" | readonly string[], localhost: readonly string[] = []): void {
+    // On loopback, only the addresses of the interface, as in kube-proxy.
+    const loopback = [family === "ip" ? "127.0.0.1" : "::1"].filter((address) =>
+      localhost.some((net) => prefixContains(parseCIDR(net)!, address)),
+    );
+    const desired = addresses === "all" ? [ALL] : [...new Set([...addresses, ...loopback])];
+    const before = this.#addresses[family];
     if (desired.length === before.length && desired.every((address) => before.includes(address))) return;
-    this.#addresses = desired;
+    this.#addresses[family] = desired;
     // Close first: a listener on all addresses conflicts with one on a single address.
-    for (const { listeners } of this.#servers.values()) {
+    for (const { listeners } of this.#servers[family].values()) {
       for (const [address, listener] of listeners) {
         if (desired.includes(address)) continue;
         listeners.delete(address);
         void this.#close(listener);
       }
     }
-    for (const [service, server] of this.#servers) this.#open(service, server);
+    for (const [service, server] of this.#servers[family]) this.#open(family, service, server);
+  }
+
+  /** Load balancers only learn of active rules. */
+  synced({ family, ok, services }: SyncReport): void {
+    if (ok && !this.#closed) this.#apply(family, services);
+  }
+
+  /** Health checks that cannot be opened now, with the reason. */
+  *failures(): Iterable<{ readonly service: string; readonly reason: string }> {
+    for (const [service, { failure }] of this.#listeners(...IP_FAMILIES))
+      if (failure !== undefined) yield { service, reason: failure };
+  }
+
+  /** Resolves when every port is free. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    for (const [, listener] of this.#listeners(...IP_FAMILIES)) void this.#close(listener);
+    for (const family of IP_FAMILIES) this.#servers[family].clear();
+    await Promise.all(this.#closing);
+  }
+
+  *#listeners(...families: readonly IpFamily[]): Generator<readonly [service: string, listener: HttpServer]> {
+    for (const family of families) {
+      for (const [service, { listeners }] of this.#servers[family])
+        for (const listener of listeners.values()) yield [service, listener];
+    }
+  }
+
+  #count(registry: Registry): void {
+    const name = "nftproxier_service_healthcheck_listeners";
+    const help = "Listeners for health checks of services now, by whether the port could be opened";
+    new MetricMaker(registry, []).gauge(name, help, ["ip_family", "state"], (gauge) => {
+      for (const family of IP_FAMILIES) {
+        const listeners = Array.from(this.#listeners(family), ([, listener]) => listener);
+        const failed = listeners.filter(({ failure }) => failure !== undefined).length;
+        const listening = listeners.filter(({ failure, port }) => failure === undefined && port !== undefined).length;
+        gauge.set({ ...FAMILY_LABELS[family], state: "listening" }, listening);
+        gauge.set({ ...FAMILY_LABELS[family], state: "failed" }, failed);
+      }
+    });
   }
 
   /** Updates the health checks of these services. */
-  apply(services: readonly string[]): void {
-    if (this.#closed) return;
+  #apply(family: IpFamily, services: readonly string[]): void {
+    const servers = this.#servers[family];
     const desired = new Map<string, HealthCheck>();
     const freed = new Set<number>();
     const closing: Promise<void>[] = [];
     for (const service of services) {
-      const check = this.#options.check(this.#family, service);
+      const check = this.#options.check(family, service);
       if (check !== undefined) desired.set(service, check);
-      const server = this.#servers.get(service);
+      const server = servers.get(service);
       if (server === undefined || server.check.port === check?.port) continue;
-      this.#servers.delete(service);
+      servers.delete(service);
       freed.add(server.check.port);
       for (const listener of server.listeners.values()) closing.push(this.#close(listener));
-      this.#options.log.debug(
-        { ...serviceFields(service), family: this.#family, port: server.check.port },
-        "health check closed",
-      );
+      this.#options.log.debug({ ...serviceFields(service), family, port: server.check.port }, "health check closed");
     }
     // The old listeners are closed by now, so ports may move from one service to another.
-    for (const [service, check] of desired) this.#serve(service, check);
-    if (freed.size > 0) void Promise.all(closing).then(() => this.#retryNow(freed));
-  }
-
-  count(): { listening: number; failed: number } {
-    let listening = 0;
-    let failed = 0;
-    for (const { listeners } of this.#servers.values()) {
-      for (const listener of listeners.values()) {
-        if (listener.failing) failed++;
-        else if (listener.port !== undefined) listening++;
-      }
+    for (const [service, check] of desired) {
+      const server = servers.get(service) ?? { check, listeners: new Map<string, HttpServer>() };
+      server.check = check;
+      servers.set(service, server);
+      this.#open(family, service, server);
     }
-    return { listening, failed };
-  }
-
-  *failures(): Iterable<{ readonly service: string; readonly reason: string }> {
-    for (const [service, { listeners }] of this.#servers) {
-      for (const { failure } of listeners.values()) if (failure !== undefined) yield { service, reason: failure };
-    }
-  }
-
-  async close(): Promise<void> {
-    this.#closed = true;
-    for (const { listeners } of this.#servers.values()) {
-      for (const listener of listeners.values()) void this.#close(listener);
-    }
-    this.#servers.clear();
-    await Promise.all(this.#closing);
+    if (freed.size > 0) void Promise.all(closing).then(() => this.#retryNow(family, freed));
   }
 
   async #close(listener: HttpServer): Promise<void> {
@@ -191,42 +156,34 @@ class FamilyHealthChecks {
     this.#closing.delete(closing);
   }
 
-  #serve(service: string, check: HealthCheck): void {
-    let server = this.#servers.get(service);
-    if (server === undefined) this.#servers.set(service, (server = { check, listeners: new Map() }));
-    else server.check = check;
-    this.#open(service, server);
-  }
-
-  #open(service: string, server: ServiceServer): void {
-    for (const address of this.#addresses) {
+  #open(family: IpFamily, service: string, server: ServiceServer): void {
+    for (const address of this.#addresses[family]) {
       if (server.listeners.has(address)) continue;
-      const listener = this.#listener(service, server, address);
+      const listener = this.#listener(family, service, server, address);
       server.listeners.set(address, listener);
       void listener.open();
     }
   }
 
   /** Retries the listeners that wait for one of these ports. */
-  #retryNow(ports: ReadonlySet<number>): void {
-    for (const { check, listeners } of this.#servers.values()) {
+  #retryNow(family: IpFamily, ports: ReadonlySet<number>): void {
+    for (const { check, listeners } of this.#servers[family].values()) {
       if (ports.has(check.port)) for (const listener of listeners.values()) listener.retryNow();
     }
   }
 
-  #listener(service: string, server: ServiceServer, address: string): HttpServer {
+  #listener(family: IpFamily, service: string, server: ServiceServer, address: string): HttpServer {
     const { log, firstRetryMs = FIRST_RETRY_MS } = this.#options;
-    const family = this.#family;
     const { port } = server.check;
     let failed = false;
     return new HttpServer({
-      address: this.#listenAddress(address, port),
+      address: listenAddress(family, address, port),
       connections: this.#connections,
       handler: () => reply(service, server.check.localEndpoints, this.#options.healthy()),
       retry: { firstMs: firstRetryMs, longestMs: MAX_RETRY_MS },
       onFailed: (error) => {
         failed = true;
-        this.#report(service, server.check, error);
+        this.#report(family, service, server.check, error);
       },
       onListening: () => {
         log[failed ? "info" : "debug"]({ ...serviceFields(service), family, address, port }, "health check opened");
@@ -237,19 +194,10 @@ class FamilyHealthChecks {
     });
   }
 
-  /** The servers of both families have the same port: neither may take the other's addresses. */
-  #listenAddress(address: string, port: number): ListenAddress {
-    if (address !== ALL) return { host: address, port };
-    return this.#family === "ip" ? { host: "0.0.0.0", port } : { host: "::", port, ipv6Only: true };
-  }
-
   /** The other servers continue. Meanwhile the load balancer treats this node as one without endpoints. */
-  #report(service: string, { port, uid }: HealthCheck, error: ListenError): void {
+  #report(family: IpFamily, service: string, { port, uid }: HealthCheck, error: ListenError): void {
     const { nodeName, events, log } = this.#options;
-    log.warn(
-      { ...serviceFields(service), family: this.#family, port, err: error },
-      "opening a health check port failed; retrying",
-    );
+    log.warn({ ...serviceFields(service), family, port, err: error }, "opening a health check port failed; retrying");
     const { namespace, service: name } = serviceFields(service);
     events.record(
       { kind: "Service", namespace, name, uid: uid || undefined },
@@ -261,6 +209,12 @@ class FamilyHealthChecks {
       },
     );
   }
+}
+
+/** The servers of both families have the same port: neither may take the other's addresses. */
+function listenAddress(family: IpFamily, address: string, port: number): ListenAddress {
+  if (address !== ALL) return { host: address, port };
+  return family === "ip" ? { host: "0.0.0.0", port } : { host: "::", port, ipv6Only: true };
 }
 
 /** Identical to kube-proxy's answer, byte for byte. */
