@@ -11,11 +11,11 @@ import { Drains } from "./reconcile/drains.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import { FormerTargets } from "./reconcile/former-targets.js";
 import { GarbageCollector, type GcReason, type GcReport } from "./gc/garbage-collector.js";
-import { GcRunner, type GcWatcher } from "./gc/gc-runner.js";
+import { GcRunner } from "./gc/gc-runner.js";
 import { nodePortAddressesOf, type TargetSource } from "./reconcile/service-knowledge.js";
 import { type Distress, PressureMonitor, type PressureReport } from "./gc/pressure-monitor.js";
 import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconcile/reconciler.js";
-import { ResetCheck, type ResetSettings } from "./reconcile/reset-check.js";
+import { resetCheck, type ResetSettings } from "./reconcile/reset-check.js";
 import type { ConntrackEntry, ConntrackTable } from "../nft/conntrack/conntrack-table.js";
 
 /** Receives the events of connection tracking. Calls are synchronous, must be cheap and must not throw. */
@@ -83,12 +83,11 @@ export class ConntrackService implements ProxierObserver {
     const model = this.#drains.source();
     const nodePortAddresses = (family: IpFamily) => this.#nodePortAddresses(family);
     const shared = { table, model, former: this.#former, nodePortAddresses };
-    const resets = options.settings === undefined ? undefined : new ResetCheck(options.settings, log);
     this.#reconciler = new Reconciler({
       ...shared,
       log,
       ...options.timing,
-      onResetsAsked: (service) => resets?.asked(service),
+      onResetsAsked: options.settings && resetCheck(options.settings, log),
       onPass: (report) => {
         for (const observer of observers) observer.reconciled?.(report);
       },
@@ -102,7 +101,14 @@ export class ConntrackService implements ProxierObserver {
         collector: this.#collector,
         log,
         interval: gcInterval,
-        watcher: watcherOf(observers),
+        onEntry: (entry, reason, outcome) => {
+          if (outcome === "deleted") for (const observer of observers) observer.deleted?.(entry, reason, "gc");
+        },
+        onAlive: observers.some(({ alive }) => alive !== undefined)
+          ? (entry) => {
+              for (const observer of observers) observer.alive?.(entry);
+            }
+          : undefined,
         onRun: (report) => {
           for (const observer of observers) observer.collected?.(report);
         },
@@ -213,22 +219,4 @@ export class ConntrackService implements ProxierObserver {
       ...localhost,
     ];
   }
-}
-
-/** Passes on only what the observers implement, because reporting live entries is expensive. */
-function watcherOf(observers: readonly ConntrackObserver[]): GcWatcher {
-  const onDeleted = observers.filter((observer) => observer.deleted !== undefined);
-  const onAlive = observers.filter((observer) => observer.alive !== undefined);
-  return {
-    ...(onDeleted.length > 0 && {
-      onEntry: (entry, reason, outcome) => {
-        if (outcome === "deleted") for (const observer of onDeleted) observer.deleted?.(entry, reason, "gc");
-      },
-    }),
-    ...(onAlive.length > 0 && {
-      onAlive: (entry) => {
-        for (const observer of onAlive) observer.alive?.(entry);
-      },
-    }),
-  };
 }

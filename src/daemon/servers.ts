@@ -1,9 +1,7 @@
 /** The daemon's interfaces to the outside: metrics, health, and the servers for them. */
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { IpFamily } from "../base/ip.js";
-import type { EventRecorder } from "../base/events.js";
 import { ProxyHealth } from "../observe/proxy-health.js";
-import type { Logger } from "../base/logger.js";
 import type { HttpHandler, HttpServer } from "../observe/http-server.js";
 import { Metrics } from "../observe/metrics.js";
 import { TableMetrics } from "../observe/table-metrics.js";
@@ -37,11 +35,8 @@ export class Observation {
   }
 }
 
-interface ServerOptions {
+interface ServerOptions extends Omit<ListenerOptions, "address" | "hardFail"> {
   readonly config: ProxyConfig;
-  readonly nodeName: string;
-  readonly events: EventRecorder;
-  readonly log: Logger;
   readonly version: string;
   /** The parts of the configuration that the metrics port shows. */
   readonly pages: { readonly configz: unknown; readonly flagz: string };
@@ -51,13 +46,13 @@ interface ServerOptions {
 
 /** Returns the health port and the metrics port, if configured. Does not listen yet. */
 export function configuredListeners(options: ServerOptions, { metrics, health }: Observation): HttpServer[] {
-  const { config, nodeName, events, log, version, pages, statusPage } = options;
+  const { config, version, pages, statusPage, ...shared } = options;
   const { healthzBindAddress, metricsBindAddress, bindAddressHardFail: hardFail, enableProfiling } = config;
-  const at = (address: string): ListenerOptions => ({ address, hardFail, nodeName, events, log });
+  const at = (address: string): ListenerOptions => ({ ...shared, address, hardFail });
   const servers: HttpServer[] = [];
   if (healthzBindAddress !== "") servers.push(healthListener(at(healthzBindAddress), health, metrics));
   if (metricsBindAddress !== "") {
-    const contents = { metrics, version, enableProfiling, log, ...pages, statusPage };
+    const contents = { metrics, version, enableProfiling, log: shared.log, ...pages, statusPage };
     servers.push(metricsListener(at(metricsBindAddress), contents));
   }
   return servers;

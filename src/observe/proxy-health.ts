@@ -121,14 +121,9 @@ export class ProxyHealth implements ProxierObserver {
   }
 
   /**
-   * Why the node should get no traffic, in words: its Node was not read yet, does not exist, is being deleted, or the
+   * Why the node should get no traffic, and what to do: its Node was not read yet, does not exist, is being deleted, or the
    * autoscaler is about to remove it. Returns undefined if it should get traffic, which is always so without a cluster.
    */
-  get nodeIneligibleReason(): string | undefined {
-    return this.nodeIneligible?.[0];
-  }
-
-  /** The same, with what to do. */
   get nodeIneligible(): readonly [reason: string, remedy: string] | undefined {
     const name = this.#nodeName;
     const node = this.#node;
@@ -160,7 +155,7 @@ export class ProxyHealth implements ProxierObserver {
   }
 
   healthz(): ProbeReply {
-    const nodeIneligibleReason = this.nodeIneligibleReason;
+    const nodeIneligibleReason = this.nodeIneligible?.[0];
     const nodeEligible = nodeIneligibleReason === undefined;
     // JSON drops undefined fields; kube-proxy has no reason in this answer.
     return this.#reply(this.healthy && nodeEligible, { nodeEligible, nodeIneligibleReason });
@@ -174,7 +169,7 @@ export class ProxyHealth implements ProxierObserver {
     const [refused, waiting] = [families("refused"), families("waits")];
     if (refused !== "") return `the kernel refuses the ${refused} rules; the log has the error`;
     if (waiting === "") return undefined;
-    const unseen = this.#node === undefined ? this.nodeIneligibleReason : undefined;
+    const unseen = this.#node === undefined ? this.nodeIneligible?.[0] : undefined;
     return `no ${waiting} rules have been written since startup. ${unseen ?? "Run `nft-proxier status` to see what is missing"}`;
   }
 

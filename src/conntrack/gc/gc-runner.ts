@@ -12,15 +12,11 @@ import {
   type GcRequest,
 } from "./garbage-collector.js";
 
-/** Callbacks for the entries that a background run handles. */
-export type GcWatcher = Pick<GcRequest, "onEntry" | "onAlive">;
-
-interface GcRunnerOptions {
+interface GcRunnerOptions extends Pick<GcRequest, "onEntry" | "onAlive"> {
   readonly collector: Pick<GarbageCollector, "run">;
   readonly log: Logger;
   /** Time between two runs, ms. "adaptive" (default): GC_START_MS at first, then by `gcInterval`. */
   readonly interval?: number | "adaptive";
-  readonly watcher?: GcWatcher;
   /** A run is complete. Must not throw. */
   onRun?(report: GcReport): void;
   /** Monotonic clock, ms. Default performance.now. */
@@ -73,14 +69,14 @@ export class GcRunner {
   }
 
   async #run(): Promise<WriteOutcome> {
-    const { collector, log, interval = "adaptive", watcher } = this.#options;
+    const { collector, log, interval = "adaptive", onEntry, onAlive } = this.#options;
     const orphans = this.#early ? "closing" : "spent";
     this.#early = false;
     const started = this.#now();
     const actual = this.#lastStart === undefined ? undefined : started - this.#lastStart;
     this.#lastStart = started;
     try {
-      const report = await collector.run({ orphans, ...watcher });
+      const report = await collector.run({ orphans, onEntry, onAlive });
       if (interval === "adaptive") this.#intervalMs = gcInterval(this.#intervalMs, report.deleteRatio, actual);
       log.debug({ ...summary(report), nextMs: this.#intervalMs }, "stale entries collected");
       for (const { family, directions, reasons } of report.families) {

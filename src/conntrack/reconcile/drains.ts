@@ -59,7 +59,7 @@ export class Drains {
 
   stop(): void {
     this.#stopped = true;
-    for (const ports of this.#draining.values()) clearTimers(ports);
+    for (const ports of this.#draining.values()) for (const { timer } of ports.values()) clearTimeout(timer);
     this.#draining.clear();
   }
 
@@ -130,8 +130,4 @@ export class Drains {
     if (target?.id !== id) return this.#note(key, id, undefined);
     this.#options.onOver(family, service);
   }
-}
-
-function clearTimers(ports: ReadonlyMap<string, Draining> | undefined): void {
-  for (const { timer } of ports?.values() ?? []) clearTimeout(timer);
 }

@@ -16,26 +16,14 @@ const MESSAGE =
   "services request resets of connections to removed endpoints, but net.netfilter.nf_conntrack_tcp_loose is 0, so such " +
   "connections hang until they time out. Run `sysctl -w net.netfilter.nf_conntrack_tcp_loose=1`";
 
-/** Logs once if a service asks for resets that the kernel's settings do not allow. */
-export class ResetCheck {
-  readonly #settings: ResetSettings;
-  readonly #log: Logger;
-  #checked = false;
-
-  constructor(settings: ResetSettings, log: Logger) {
-    this.#settings = settings;
-    this.#log = log;
-  }
-
-  /** This service ("namespace/name") asks for resets. Returns at once. */
-  asked(service: string): void {
-    if (this.#checked) return;
-    this.#checked = true;
-    void this.#check(service);
-  }
-
-  async #check(service: string): Promise<void> {
-    const loose = await this.#settings.tcpLoose();
-    if (loose === 0) this.#log.warn(serviceFields(service), MESSAGE);
-  }
+/**
+ * Returns a function to call with each service ("namespace/name") that asks for resets. It returns at once. Logs once if the kernel's settings do
+ * not allow them.
+ */
+export function resetCheck(settings: ResetSettings, log: Logger): (service: string) => void {
+  let checked: Promise<void> | undefined;
+  const check = async (service: string): Promise<void> => {
+    if ((await settings.tcpLoose()) === 0) log.warn(serviceFields(service), MESSAGE);
+  };
+  return (service) => void (checked ??= check(service));
 }
