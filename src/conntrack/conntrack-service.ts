@@ -150,16 +150,12 @@ export class ConntrackService implements ProxierObserver {
     this.#nodePorts.set(family, { told, localhost });
   }
 
-  /** ProxierObserver: the kernel accepted or rejected a family's rules. */
-  synced(report: Pick<SyncReport, "family" | "ok" | "services">): void {
-    if (report.ok) this.afterSync(report.family, report.services);
-  }
-
   /**
-   * The kernel accepted the rules of a family, and with them the changes of these services ("namespace/name"). Returns
+   * ProxierObserver: the kernel accepted or rejected the rules of a family, and with them the changes of these services ("namespace/name"). Returns
    * at once.
    */
-  afterSync(family: IpFamily, services: readonly string[]): void {
+  synced({ family, ok, services }: Pick<SyncReport, "family" | "ok" | "services">): void {
+    if (!ok) return;
     this.#takeRemovals();
     if (this.#begun.has(family)) {
       // Includes addresses that a service gave up before but that were not written. They stay recorded until the write

@@ -6,7 +6,6 @@
  */
 import { serviceProtocol } from "../../base/protocols.js";
 import type { IpFamily } from "../../base/ip.js";
-import { TimeSlice } from "../../base/time-slice.js";
 import { decide, type DeleteReason } from "../reconcile/stale-entries.js";
 import { plainEntry } from "../../nft/conntrack/decode.js";
 import { compileFilter, familiesOf } from "../../nft/conntrack/compile-filter.js";
@@ -123,7 +122,6 @@ export function gcInterval(previousMs: number, deleteRatio: number | undefined, 
 
 /** Candidates to collect before checking their endpoints, since each check walks over all slices. */
 const MOST_CANDIDATES = 10_000;
-const SLICE_MS = 1;
 
 type MutableCounts = { -readonly [K in keyof GcCounts]: number };
 
@@ -219,16 +217,7 @@ class FamilyRun {
   async #prefilter(known: ServiceKnowledge): Promise<ConntrackPrefilter> {
     const { model, former } = this.#options;
     const prefilter = new PrefilterBuilder(this.#family, known.prefilterAddresses, "orphans");
-    const timeSlice = new TimeSlice(SLICE_MS);
-    for (const service of [...model.services()]) {
-      for (const target of model.targets(this.#family, service)) {
-        prefilter.addTarget(target);
-        if (timeSlice.spent) await timeSlice.yield();
-      }
-    }
-    for (const claim of former.claims(this.#family)) {
-      if (model.ownerOf(claim) === undefined) prefilter.addFormer(claim);
-    }
+    await prefilter.addAll({ model, former }, [...model.services()], former.claims(this.#family));
     return prefilter.build();
   }
 

@@ -6,12 +6,18 @@ import { type IpFamily, packAddress } from "../../base/ip.js";
 import { type Protocol, SERVICE_PROTOCOL } from "../../base/protocols.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
 import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
+import { TimeSlice } from "../../base/time-slice.js";
 import type { ConntrackPrefilter } from "../../nft/conntrack/conntrack-table.js";
+import type { FormerTargets } from "./former-targets.js";
+import type { TargetSource } from "./service-knowledge.js";
 
 /** Whether entries of a service port with these properties can be stale at all. */
 export function isReconciled(protocol: Protocol, resetRemovedEndpoints: boolean): boolean {
   return protocol !== "TCP" || resetRemovedEndpoints;
 }
+
+/** Long lists are processed in slices of this length, ms. */
+const SLICE_MS = 1;
 
 /** A byte array that grows. */
 class Bytes {
@@ -70,6 +76,32 @@ export class PrefilterBuilder {
   get onlyProtocol(): number | undefined {
     const [first, ...others] = this.#protocols;
     return others.length === 0 ? first : undefined;
+  }
+
+  /**
+   * Adds these services and claims. Yields to the event loop in between, so that a sync is not delayed. The model may change meanwhile: changes
+   * are reconciled again after their own rules are committed.
+   * @param onTarget called with each service port.
+   */
+  async addAll(
+    { model, former }: { readonly model: TargetSource; readonly former: FormerTargets },
+    services: Iterable<string>,
+    claims: Iterable<ServiceAddress>,
+    onTarget?: (target: ServiceTarget) => void,
+  ): Promise<void> {
+    const timeSlice = new TimeSlice(SLICE_MS);
+    for (const service of services) {
+      for (const target of model.targets(this.#family, service)) {
+        this.addTarget(target);
+        onTarget?.(target);
+        if (timeSlice.spent) await timeSlice.yield();
+      }
+    }
+    for (const claim of claims) {
+      // If a service has the address again, the service alone decides which entries are in order.
+      if (former.get(claim) !== undefined && model.ownerOf(claim) === undefined) this.addFormer(claim);
+      if (timeSlice.spent) await timeSlice.yield();
+    }
   }
 
   addTarget(target: ServiceTarget): void {

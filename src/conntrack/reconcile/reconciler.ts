@@ -10,7 +10,7 @@
 import type { IpFamily } from "../../base/ip.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { Logger } from "../../base/logger.js";
-import { TimeSlice } from "../../base/time-slice.js";
+import { yieldToEventLoop } from "../../base/time-slice.js";
 import { decide, type DeleteReason } from "./stale-entries.js";
 import type { ServiceAddress } from "../../model/service-address.js";
 import type { FormerTargets } from "./former-targets.js";
@@ -80,8 +80,6 @@ const PAUSE_FACTOR = 2;
 const MAX_PAUSE_MS = 50;
 const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 30_000;
-/** Long lists are processed in slices of this length, ms, so that a sync is not delayed. */
-const SLICE_MS = 1;
 
 /** The table changed during a dump, so entries may be missing and the dump is repeated. */
 class InterruptedDump extends Error {
@@ -194,7 +192,18 @@ export class Reconciler {
     const known = await this.#knowledge(family);
     const started = performance.now();
     const prefilter = new PrefilterBuilder(family, known.prefilterAddresses);
-    await this.#fillPrefilter(prefilter, family, scope);
+    const { model, former } = this.#options;
+    // Yield first, because the first write of all services already takes long in this turn.
+    if (scope.all) await yieldToEventLoop();
+    let told = "";
+    await prefilter.addAll(
+      { model, former },
+      scope.all ? model.services() : scope.services,
+      scope.all ? former.claims(family) : scope.claims.values(),
+      (target) => {
+        if (target.service !== told && this.#tellsResets(target)) told = target.service;
+      },
+    );
     const tally: Tally = { entries: 0, deleted: 0, reasons: {} };
     if (!prefilter.empty) {
       const { onlyProtocol } = prefilter;
@@ -208,29 +217,6 @@ export class Reconciler {
   async #knowledge(family: IpFamily): Promise<ServiceKnowledge> {
     const { model, former, nodePortAddresses } = this.#options;
     return new ServiceKnowledge(model, former, family, await nodePortAddresses(family));
-  }
-
-  async #fillPrefilter(prefilter: PrefilterBuilder, family: IpFamily, scope: Scope): Promise<void> {
-    const { model, former } = this.#options;
-    const timeSlice = new TimeSlice(SLICE_MS);
-    // Yield first, because the first write of all services already takes long in this turn.
-    if (scope.all) await timeSlice.yield();
-    // The model may change between two slices. Changes are reconciled again after their own rules are committed.
-    for (const service of scope.all ? model.services() : scope.services) {
-      let told = false;
-      for (const target of model.targets(family, service)) {
-        prefilter.addTarget(target);
-        told ||= this.#tellsResets(target);
-        if (timeSlice.spent) await timeSlice.yield();
-      }
-    }
-    for (const claim of scope.all ? former.claims(family) : scope.claims.values()) {
-      // If a service has the address again, the service alone decides which entries are in order.
-      if (former.get(claim) !== undefined && model.ownerOf(claim) === undefined) {
-        prefilter.addFormer(claim);
-      }
-      if (timeSlice.spent) await timeSlice.yield();
-    }
   }
 
   /** Reports the service if it asks for resets. Returns whether it does. */
@@ -258,16 +244,17 @@ export class Reconciler {
   }
 
   async #delete(entries: readonly ConntrackEntry[], known: ServiceKnowledge, tally: Tally): Promise<void> {
+    const { table, former, onDeleted } = this.#options;
     const stale: ConntrackEntry[] = [];
     const reasons: DeleteReason[] = [];
     for (const entry of entries) {
-      const reason = this.#whyStale(entry, known);
-      if (reason === undefined) continue;
+      const { action, reason } = decide(entry, known);
+      if (reason === "service-deleted" || reason === "address-changed") former.meet(entry);
+      if (action === "keep") continue;
       stale.push(entry);
       reasons.push(reason);
     }
     if (stale.length === 0) return;
-    const { table, onDeleted } = this.#options;
     const { deleted, absentAt } = await table.deleteAll(stale);
     const absent = new Set(absentAt);
     tally.deleted += deleted;
@@ -276,16 +263,6 @@ export class Reconciler {
       tally.reasons[reason] = (tally.reasons[reason] ?? 0) + 1;
       onDeleted?.(stale[at], reason);
     }
-  }
-
-  /** Returns undefined if the entry stays. */
-  #whyStale(entry: ConntrackEntry, known: ServiceKnowledge): DeleteReason | undefined {
-    const decision = decide(entry, known);
-    const { reason } = decision;
-    if (reason === "service-deleted" || reason === "address-changed") {
-      this.#options.former.meet(entry);
-    }
-    return decision.action === "delete" ? decision.reason : undefined;
   }
 
   #finish(family: IpFamily, mode: Mode, scope: Scope, started: number, tally: Tally): void {

@@ -5,7 +5,6 @@
 import { type IpFamily, parseCIDR, type Prefix, prefixContains } from "../../base/ip.js";
 import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { ServiceModel } from "../../model/service-model.js";
-import type { Protocol } from "../../base/protocols.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { LocalAddress } from "../../node/node-facts.js";
 import { EndpointStates, type FormerTarget, type Knowledge } from "./stale-entries.js";
@@ -70,7 +69,15 @@ export class ServiceKnowledge implements Knowledge {
   target(address: ServiceAddress): ServiceTarget | undefined {
     const service = this.#model.ownerOf(address);
     if (service === undefined) return undefined;
-    return this.#target(service, address.address === NODE_PORT ? "nodePort" : "port", address.protocol, address.port);
+    const { protocol, port } = address;
+    const by = address.address === NODE_PORT ? "nodePort" : "port";
+    const key = `${service} ${by} ${port} ${protocol}`;
+    let target = this.#targets.get(key);
+    if (target !== undefined || this.#targets.has(key)) return target;
+    target = this.#model.target(this.family, service, by, protocol, port);
+    if (this.#targets.size >= MAX_CACHED) this.#targets.clear();
+    this.#targets.set(key, target);
+    return target;
   }
 
   endpointStates(target: ServiceTarget): EndpointStates {
@@ -90,15 +97,5 @@ export class ServiceKnowledge implements Knowledge {
   /** The service ports as connections see them, each computed on demand. */
   targetsOf(service: string): Iterable<ServiceTarget> {
     return this.#model.targets(this.family, service);
-  }
-
-  #target(service: string, by: "port" | "nodePort", protocol: Protocol, port: number): ServiceTarget | undefined {
-    const key = `${service} ${by} ${port} ${protocol}`;
-    let target = this.#targets.get(key);
-    if (target !== undefined || this.#targets.has(key)) return target;
-    target = this.#model.target(this.family, service, by, protocol, port);
-    if (this.#targets.size >= MAX_CACHED) this.#targets.clear();
-    this.#targets.set(key, target);
-    return target;
   }
 }
