@@ -104,7 +104,7 @@ export class ConntrackService implements ProxierObserver {
         onEntry: (entry, reason, outcome) => {
           if (outcome === "deleted") for (const observer of observers) observer.deleted?.(entry, reason, "gc");
         },
-        onAlive: observers.some(({ alive }) => alive !== undefined)
+        onAlive: observers.some((observer) => observer.alive !== undefined)
           ? (entry) => {
               for (const observer of observers) observer.alive?.(entry);
             }
