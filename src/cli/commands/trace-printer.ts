@@ -35,12 +35,8 @@ export interface TracePrinterOptions extends Pick<TraceOptions, "count" | "allPa
 /** Without any filter, every connection passes. */
 function passes({ refused, unanswered, dropped }: Filters, packet: TracedPacket): boolean {
   if (refused !== true && unanswered !== true && dropped !== true) return true;
-  const { reply } = packet;
-  return (
-    (refused === true && reply === "refused") ||
-    (unanswered === true && reply === "no") ||
-    (dropped === true && isDropped(packet))
-  );
+  if (isDropped(packet)) return dropped === true;
+  return packet.reply === "refused" ? refused === true : unanswered === true && packet.reply === "no";
 }
 
 export class TracePrinter {

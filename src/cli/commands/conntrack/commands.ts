@@ -165,19 +165,17 @@ export function listCommand(options: FilteredOptions): Promise<number> {
   });
 }
 
+/** Settings without which columns are empty. */
+const COUNTING = [
+  ["nf_conntrack_acct", "PACKETS and BYTES are not counted", "count them"],
+  ["nf_conntrack_timestamp", "SINCE is not recorded", "record it"],
+] as const;
+
 /** Writes the titles, and reports why some columns will be empty. */
 async function head({ writer }: Session, options: SessionOptions, first?: readonly string[]): Promise<void> {
-  if (options.output === "wide") {
-    if ((await setting("nf_conntrack_acct")) === 0) {
-      warn(
-        "PACKETS and BYTES are not counted; run `sysctl -w net.netfilter.nf_conntrack_acct=1` to count them for new connections",
-      );
-    }
-    if ((await setting("nf_conntrack_timestamp")) === 0) {
-      warn(
-        "SINCE is not recorded; run `sysctl -w net.netfilter.nf_conntrack_timestamp=1` to record it for new connections",
-      );
-    }
+  for (const [name, what, then] of options.output === "wide" ? COUNTING : []) {
+    if ((await setting(name)) === 0)
+      warn(`${what}; run \`sysctl -w net.netfilter.${name}=1\` to ${then} for new connections`);
   }
   writer.head(first);
 }

@@ -1,5 +1,5 @@
 /** Reads services from manifests, the API server or the daemon, to name entries and to find garbage. */
-import { setTimeout as sleep } from "node:timers/promises";
+import { once } from "node:events";
 import { closest } from "../../../base/closest.js";
 import { IP_FAMILIES } from "../../../base/ip-families.js";
 import { serviceProtocol } from "../../../base/protocols.js";
@@ -237,18 +237,13 @@ async function fromCluster(config: ProxyConfig, name: string, sink: SnapshotSink
   const cluster = await openCluster({
     ...{ config, nodeName: name, metrics, log, onPod: sink.onPod, deniedIsFinal: true },
   });
-  const late = new AbortController();
+  const late = once(AbortSignal.timeout(LISTS_MS), "abort").then(() => {
+    throw new UserError(`the API server did not list services and endpoints within ${LISTS_MS / 1000}s`);
+  });
   try {
-    await Promise.race([cluster.source.start(sink), after(LISTS_MS, late.signal)]);
+    await Promise.race([cluster.source.start(sink), late]);
   } finally {
-    late.abort();
     await cluster.source.stop();
     await cluster.close();
   }
-}
-
-/** Rejects after this time, unless it is aborted before. */
-async function after(ms: number, signal: AbortSignal): Promise<void> {
-  await sleep(ms, undefined, { signal }).catch(() => undefined);
-  if (!signal.aborted) throw new UserError(`the API server did not list services and endpoints within ${ms / 1000}s`);
 }
