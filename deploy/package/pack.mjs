@@ -1,8 +1,8 @@
 /**
  * Packs the library, `@nft-proxier/nft`, and the addon of each platform: `npm run pack [-- DIRECTORY]`.
  *
- * Builds dist/ and prebuilds/, copies what the library's entry points need to build/npm/nft/, and writes into DIRECTORY
- * (default: the working directory) the library, the addons, and the library with all of them in one file. With
+ * Builds dist/ and prebuilds/, and copies what the library's entry points need to build/npm/nft/. Then it writes the
+ * library, the addons, and the library with all of them in one file into DIRECTORY (default: the working directory). With
  * NFT_PROXIER_PLATFORMS="linux-x64-glibc …", it only builds these platforms. Prints what `npm pack --json` says about
  * the library.
  *

@@ -121,7 +121,7 @@ export class ProxyHealth implements ProxierObserver {
   }
 
   /**
-   * Why the node should get no traffic, and what to do: its Node was not read yet, does not exist, is being deleted, or the
+   * Why the node should get no traffic, and what to do. Its Node was not read yet, does not exist or is being deleted, or the
    * autoscaler is about to remove it. Returns undefined if it should get traffic, which is always so without a cluster.
    */
   get nodeIneligible(): readonly [reason: string, remedy: string] | undefined {
