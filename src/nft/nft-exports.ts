@@ -7,10 +7,11 @@
 import type { Kernel } from "./kernel/kernel.js";
 import type { ConnectionOptions } from "./kernel/netlink-connection.js";
 import { NftKernel } from "./kernel/nft-kernel.js";
-import { check, checkRule, kernelOptions, printOptions } from "./statements/checks.js";
-import { printRule as print } from "./statements/statements.js";
+import { kernelOptions, printOptions } from "./statements/checks.js";
+import { check, within } from "./language/fields/field-error.js";
+import { printRule as print } from "./statements/lower-rule.js";
 import { programName } from "./kernel/program-name.js";
-import type { Rule, Statement } from "./language/rule.js";
+import type { Rule, Statement } from "./statements/rule.js";
 import type { SetSpec } from "./handles/set-spec.js";
 import type { TableOptions } from "./sync/apply-result.js";
 
@@ -93,11 +94,10 @@ export interface PrintOptions extends Pick<TableOptions, "family"> {
   readonly sets?: readonly SetSpec[];
 }
 
-/** Returns a rule, or statements, in nft's syntax. Throws FieldError, or RangeError for a rule that no table of the family supports. */
+/** Returns a rule, or statements, in nft's syntax. Throws FieldError. */
 export function printRule(rule: Rule | readonly Statement[], options: PrintOptions): string {
   const { family, sets = [] } = options;
   check(printOptions, "options", options);
   const whole: Rule = Array.isArray(rule) ? { statements: rule as readonly Statement[] } : (rule as Rule);
-  checkRule("rule", whole, family);
-  return print(whole, { family, setSpec: (name) => sets.find(({ set }) => set === name) });
+  return within("rule", () => print(whole, { family, setSpec: (name) => sets.find(({ set }) => set === name) }));
 }

@@ -1,7 +1,8 @@
 /** Listens to other processes' changes of our tables. */
 import { Backoff } from "../base/backoff.js";
 import type { ChangeBatch, Kernel, Monitor } from "./kernel/kernel.js";
-import { check, watchHandlers, watchOptions } from "./statements/checks.js";
+import { check } from "./language/fields/field-error.js";
+import { watchHandlers, watchOptions } from "./statements/checks.js";
 import type { Table } from "./table.js";
 
 /** A change of one table by another process in one transaction. */

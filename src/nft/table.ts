@@ -1,20 +1,12 @@
 /** `Table`, which a program declares and owns. */
 import { performance } from "node:perf_hooks";
 import type { ChangeBatch, Kernel, TableRef } from "./kernel/kernel.js";
-import type { ChainSpec, ObjectName, ObjectSpec } from "./language/rule.js";
-import { checkComment, checkName } from "./bytes/names-and-comments.js";
+import type { ChainSpec } from "./statements/rule.js";
+import type { ObjectName, ObjectSpec } from "./language/object-kinds.js";
+import { check } from "./language/fields/field-error.js";
 import type { ElementSet, KeptSpec } from "./elements/element-set.js";
 import type { Target } from "./elements/verdict-registry.js";
-import {
-  applyOptions,
-  check,
-  checkChain,
-  checkObject,
-  checkRule,
-  checkSet,
-  insertion,
-  tableOptions,
-} from "./statements/checks.js";
+import { applyOptions, checkSet, insertion, tableOptions } from "./statements/checks.js";
 import type { ApplyOptions, ApplyResult, TableOptions } from "./sync/apply-result.js";
 import { DesiredState } from "./sync/desired-state.js";
 import { type Features, probeFeatures } from "./sync/features.js";
@@ -63,16 +55,14 @@ export class Table {
   #features: Promise<Features> | undefined;
 
   /**
-   * Throws FieldError, or RangeError if the mark does not fit in a comment.
+   * Throws FieldError.
    * @param kernel undefined for a table that is only declared and rendered. Methods that need the kernel then throw TypeError.
    * @example
    * new Table(kernel, { family: "inet", name: "mine", comment: "made by my program" });
    */
   constructor(kernel: Kernel | undefined, options: TableOptions) {
     check(tableOptions, "options", options);
-    const { family, name, comment, ownerMark, clock = { now: () => performance.now() } } = options;
-    checkName("table", name);
-    checkComment(`table ${name}`, comment);
+    const { family, name, ownerMark, clock = { now: () => performance.now() } } = options;
     this.#options = options;
     this.ref = { family, table: name };
     this.#desired = new DesiredState(this.ref, () => clock.now());
@@ -95,8 +85,7 @@ export class Table {
   }
 
   /**
-   * Declares a chain with exactly these rules. In an `inet` table, declare the sets that its rules look up first. Throws FieldError, or RangeError
-   * for a rule that cannot be expressed.
+   * Declares a chain with exactly these rules. In an `inet` table, declare the sets that its rules look up first. Throws FieldError.
    * @example
    * table.chain({
    *   chain: "input",
@@ -105,7 +94,6 @@ export class Table {
    * });
    */
   chain(spec: ChainSpec): void {
-    checkChain(spec, this.ref.family);
     this.#desired.chain(spec);
   }
 
@@ -121,7 +109,7 @@ export class Table {
   /**
    * Declares a set or map, and returns a handle. A repeated call with the same name and types keeps the elements, and the earlier handle stays
    * valid. With other types, the set is empty, and the earlier handle then throws TableError "invalid", as after `removeSet`. Throws
-   * FieldError, or RangeError for a set that the kernel does not support.
+   * FieldError.
    * @example
    * const ports = table.set({ set: "open-ports", key: ["inet_service"] });
    * ports.put(443);
@@ -136,7 +124,7 @@ export class Table {
   /**
    * Declares a set or map, and returns its elements as packed bytes: the fast path, for sets with many changes. The specification is not checked,
    * beyond what the kernel needs. A repeated call returns the same elements, unless the width of the key or data, or whether it is a set of
-   * intervals, has changed. Throws RangeError.
+   * intervals, has changed. Throws FieldError.
    * @example
    * const fast = table.packedSet({ set: "fast", key: ["ipv4_addr"] });
    * fast.put(Uint8Array.of(192, 0, 2, 1));
@@ -168,14 +156,13 @@ export class Table {
 
   /**
    * Declares a named object, and returns a handle. A repeated call with the same kind and name changes the definition, and the earlier handle stays
-   * valid. Throws FieldError, or RangeError for an object that the kernel does not support.
+   * valid. Throws FieldError.
    * @example
    * const requests = table.object({ object: "requests", kind: "counter" });
    * await table.apply();
    * console.log(await requests.read()); // { packets: 0, bytes: 0 }
    */
   object<const Spec extends ObjectSpec>(spec: Spec): ObjectOf<Spec> {
-    checkObject(spec);
     this.#desired.object(spec);
     const { kind, object } = spec;
     const counts = kind === "counter" || kind === "quota";
@@ -205,8 +192,6 @@ export class Table {
    */
   insertions(desired: Insertion): void {
     check(insertion, "insertion", desired);
-    for (const [index, rule] of desired.rules.entries())
-      checkRule(`insertion in ${desired.table} ${desired.chain}, rule ${index}`, rule, desired.family);
     const { inserted } = this.#side;
     if (inserted === undefined) throw new TypeError("insertions() needs the option ownerMark");
     this.#desired.checkChangeable();

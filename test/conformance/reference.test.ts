@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Table } from "../../src/nft/nft-exports.js";
 import { FakeKernel } from "../../src/nft/testing/testing-exports.js";
-import type { BaseChain } from "../../src/nft/language/rule.js";
+import type { BaseChain } from "../../src/nft/language/hooks-and-priorities.js";
 import type { Family } from "../../src/nft/kernel/kernel.js";
 import { claims, SETS } from "../reference/pages.ts";
 import { FAMILIES } from "../reference/nft-text.ts";

@@ -1,5 +1,5 @@
 /** The network interfaces of a namespace in memory, for tests, with their addresses. */
-import { addressBytes } from "../../src/nft/bytes/ip-ranges.js";
+import { addressBytes } from "../../src/base/ip.js";
 import { familyOf } from "../../src/base/ip.js";
 import { KernelError } from "../../src/nft/kernel/errors.js";
 import type { Monitor } from "../../src/nft/kernel/kernel.js";
@@ -17,7 +17,7 @@ interface Shared {
 
 export function interfaceAddress(address: string, interfaceName = "eth0", prefixLength = 24): InterfaceAddress {
   const interfaceIndex = interfaceName === "lo" ? 1 : 2;
-  return { family: familyOf(address), address: addressBytes(address), prefixLength, interfaceIndex, interfaceName };
+  return { family: familyOf(address), address: addressBytes(address)!, prefixLength, interfaceIndex, interfaceName };
 }
 
 export class FakeInterfaces implements Pick<NetworkInterfaces, "addresses" | "watchAddresses"> {

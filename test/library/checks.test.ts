@@ -59,7 +59,7 @@ const ACTIONS: ActionSamples = {
   snat: { action: "snat", address: "192.0.2.1", port: 80, random: true, fullyRandom: true, persistent: true },
   masquerade: {
     action: "masquerade",
-    ports: [1024, 2048],
+    ports: { from: 1024, to: 2048 },
     random: true,
     fullyRandom: true,
     persistent: true,
@@ -259,7 +259,7 @@ const TYPOS: readonly (readonly [given: object, message: string])[] = [
   ],
   [
     { field: "ct state", value: ["establish"] },
-    'value: expected a number from 0 to 4294967295, or one of invalid, established, related, new, untracked, found "establish"; did you mean "established"?',
+    'value[0]: expected a number from 0 to 4294967295, or one of invalid, established, related, new, untracked, found "establish"; did you mean "established"?',
   ],
   [
     { field: "th dport", value: 22, mak: 1 },
@@ -270,22 +270,32 @@ const TYPOS: readonly (readonly [given: object, message: string])[] = [
     'op: expected one of ==, !=, <, <=, >, >=, in, not in, found "not-in"',
   ],
   [{ field: { field: "fib", of: ["daddr"], result: "Type" }, value: "local" }, 'did you mean "type"?'],
-  [{ action: "masquerade", random: "yes", ports: [1024, 2048] }, 'random: expected true or false, found "yes"'],
+  [
+    { action: "masquerade", random: "yes", ports: { from: 1024, to: 2048 } },
+    'random: expected true or false, found "yes"',
+  ],
   [
     { field: "meta l4proto", value: "upd" },
     'value: expected a protocol ("tcp", or a number from 0 to 255), found "upd"; did you mean "udp"?',
   ],
   [
     { field: "tcp flags", value: ["SYN"] },
-    'statement 0, value: expected a number from 0 to 255, or one of fin, syn, rst, psh, ack, urg, ecn, cwr, found "SYN"; did you mean "syn"?',
+    'statement 0, value[0]: expected a number from 0 to 255, or one of fin, syn, rst, psh, ack, urg, ecn, cwr, found "SYN"; did you mean "syn"?',
   ],
   [{ field: "meta iifname", value: "lo" }, 'found "meta iifname"; did you mean "iifname"?'],
   [{ field: "tcp dpart", value: 22 }, 'found "tcp dpart"; did you mean "tcp dport"?'],
   [
-    { field: "tcp dport", value: [22, [90, 80]] },
-    "statement 0, value: expected a port from 0 to 65535, found [90, 80]",
+    { field: "tcp dport", value: [22, { from: 90, to: 80 }] },
+    'statement 0, value[1]: expected a range whose end is not before its start, found {"from":90,"to":80}',
   ],
-  [{ field: "ip saddr", value: "10.0.0.0/33" }, 'value: expected an IPv4 address ("192.0.2.1"), found "10.0.0.0/33"'],
+  [
+    { field: "tcp dport", value: [22, [80, 90]] },
+    "statement 0, value[1]: expected a port from 0 to 65535, or { from, to }, found [80, 90]",
+  ],
+  [
+    { field: "ip saddr", value: "10.0.0.0/33" },
+    'value: expected an IPv4 address ("192.0.2.1"), a network or a range ("FROM-TO"), found "10.0.0.0/33"',
+  ],
   [{ field: "ip ttl", op: "=", value: 1 }, "op: expected one of ==, !=, <, <=, >, >=, in, not in"],
   [{ action: "set", field: "meta l4proto", value: 6 }, "field: expected one of"],
   [

@@ -37,31 +37,31 @@ function declared() {
   });
   const ports = table.set({ set: "ports", key: ["inet_service"], interval: true });
   ports.put(22, { comment: "ssh" });
-  ports.put([1000, 2000]);
-  ports.put([60_000, 65_535]);
+  ports.put({ from: 1000, to: 2000 });
+  ports.put({ from: 60_000, to: 65_535 });
   const marks = table.set({ set: "marks", key: ["mark"], interval: true, timeoutMs: 0 });
-  marks.put([0x10, 0x20], { timeoutMs: 3_600_000 });
-  marks.put([0x100, 0x1ff]);
+  marks.put({ from: 0x10, to: 0x20 }, { timeoutMs: 3_600_000 });
+  marks.put({ from: 0x100, to: 0x1ff });
   marks.put("*");
   const protocols = table.set({ set: "protocols", key: ["inet_proto"], interval: true });
-  protocols.put(["icmp", 5]);
+  protocols.put({ from: "icmp", to: 5 });
   protocols.put("udp");
   const names = table.set({ set: "names", key: ["ifname"], interval: true });
   names.put("eth*");
   names.put("lo");
   const classes = table.set({ set: "classes", key: ["classid"], data: ["classid"], interval: true });
-  classes.put(["1:0", "1:ff"], "2:1");
+  classes.put({ from: "1:0", to: "1:ff" }, "2:1");
   const boxes = table.set({ set: "boxes", key: ["classid", "inet_service"], interval: true });
   boxes.put([
-    ["1:0", "1:ff"],
-    [80, 90],
+    { from: "1:0", to: "1:ff" },
+    { from: 80, to: 90 },
   ]);
   boxes.put(["1:1", 443]);
   const gates = table.set({ set: "gates", key: ["ipv6_addr", "ifname"], data: "verdict", interval: true });
   gates.put(["2001:db8::/32", "eth*"], "accept");
   gates.put("*", "drop");
   const limits = table.set({ set: "limits", key: ["inet_service"], data: ["mark"], interval: true, counters: {} });
-  limits.put([1, 1023], 1, { comment: "low" });
+  limits.put({ from: 1, to: 1023 }, 1, { comment: "low" });
   limits.put("*", 2);
   const rest = table.set({ set: "rest", key: ["ipv4_addr"], data: ["ipv4_addr"] });
   rest.put("192.0.2.1", "198.51.100.1");
@@ -143,25 +143,28 @@ describe("ranges and catch-all elements", () => {
 
   test("are listed as they were put", () => {
     const { marks, ports, protocols, names, classes, boxes, gates, limits, rest } = declared();
-    expect(ports.keys()).toEqual([22, [1000, 2000], [60_000, 65_535]]);
+    expect(ports.keys()).toEqual([22, { from: 1000, to: 2000 }, { from: 60_000, to: 65_535 }]);
     expect(ports.entries()[0]).toEqual({ key: 22, comment: "ssh" });
-    expect([marks.keys(), marks.size, marks.has("*"), marks.has([0x10, 0x20]), marks.has(0x10)]).toEqual([
+    expect([marks.keys(), marks.size, marks.has("*"), marks.has({ from: 0x10, to: 0x20 }), marks.has(0x10)]).toEqual([
       [
-        [0x10, 0x20],
-        [0x100, 0x1ff],
+        { from: 0x10, to: 0x20 },
+        { from: 0x100, to: 0x1ff },
       ],
       2,
       true,
       true,
       false,
     ]);
-    expect(protocols.keys()).toEqual([[1, 5], 17]);
+    expect(protocols.keys()).toEqual([{ from: 1, to: 5 }, 17]);
     expect(names.keys()).toEqual(["eth*", "lo"]);
-    expect([classes.keys(), classes.get(["1:0", 0x100ff])]).toEqual([[[0x10000, 0x100ff]], 0x20001]);
+    expect([classes.keys(), classes.get({ from: "1:0", to: 0x100ff })]).toEqual([
+      [{ from: 0x10000, to: 0x100ff }],
+      0x20001,
+    ]);
     expect(boxes.keys()).toEqual([
       [
-        [0x10000, 0x100ff],
-        [80, 90],
+        { from: 0x10000, to: 0x100ff },
+        { from: 80, to: 90 },
       ],
       [0x10001, 443],
     ]);
@@ -187,24 +190,24 @@ describe("ranges and catch-all elements", () => {
       }
       return "accepted";
     };
-    expect(refusal(() => ports.put([1500, 3000]))).toBe(
-      "set ports, key: expected ranges that do not overlap (set ports: 1500-3000 overlaps 1000-2000), found [1500, 3000]",
+    expect(refusal(() => ports.put({ from: 1500, to: 3000 }))).toBe(
+      'set ports, key: expected ranges that do not overlap (set ports: 1500-3000 overlaps 1000-2000), found {"from":1500,"to":3000}',
     );
     expect(refusal(() => boxes.put(["1:7", 85]))).toContain("1:7 . 85 overlaps 1:0-1:ff . 80-90");
     expect(refusal(() => boxes.put(["1:7", 91]))).toBe("accepted");
     expect(refusal(() => names.put("eth0"))).toContain('"eth0" overlaps "eth*"');
-    expect(refusal(() => ports.put([9, 3]))).toBe(
-      "set ports, key (inet_service): expected a port from 0 to 65535, or [from, to], found [9, 3]",
+    expect(refusal(() => ports.put({ from: 9, to: 3 }))).toBe(
+      'set ports, key (inet_service): expected a range whose end is not before its start, found {"from":9,"to":3}',
     );
     expect(refusal(() => gates.put(["2001:db8::/129", "lo"], "drop"))).toContain("set gates, key[0] (ipv6_addr)");
     // @ts-expect-error a range of ports is no text
-    expect(refusal(() => ports.put("1-2"))).toContain("or [from, to]");
+    expect(refusal(() => ports.put("1-2"))).toContain("expected a port from 0 to 65535");
     expect(refusal(() => ports.put(Uint8Array.of(0, 9, 0, 3)))).toContain("9-3 ends before it begins");
-    ports.replace([[1, 5], [6, 9], [100, 200], [150, 300], "*"]);
+    ports.replace([{ from: 1, to: 5 }, { from: 6, to: 9 }, { from: 100, to: 200 }, { from: 150, to: 300 }, "*"]);
     expect([ports.keys(), ports.has("*")]).toEqual([
       [
-        [1, 9],
-        [100, 300],
+        { from: 1, to: 9 },
+        { from: 100, to: 300 },
       ],
       true,
     ]);
@@ -212,15 +215,15 @@ describe("ranges and catch-all elements", () => {
       refusal(() =>
         boxes.replace([
           ["1:1", 1],
-          ["1:1", [1, 2]],
+          ["1:1", { from: 1, to: 2 }],
         ]),
       ),
     ).toContain("overlaps");
     expect(boxes.size).toBe(3);
     boxes.replace([
-      ["1:1", [1, 2]],
+      ["1:1", { from: 1, to: 2 }],
       ["1:1", 3],
-      ["1:1", [1, 2]],
+      ["1:1", { from: 1, to: 2 }],
     ]);
     expect(boxes.size).toBe(2);
   });
@@ -230,9 +233,9 @@ test("a set of ranges is refused if a rule before it looks up other fields", () 
   const table = new Table(kernel, { family: "inet", name: "t" });
   table.chain({ chain: "c", rules: [{ statements: [{ field: "meta mark", value: "@ports" }] }] });
   expect(() => table.set({ set: "ports", key: ["inet_service"], interval: true })).toThrow(
-    "set ports has keys of inet_service, so meta mark does not fit",
+    'field: expected [inet_service], the key of set ports, found ["meta mark"]',
   );
-  expect(table.set({ set: "ports", key: ["mark"], interval: true }).put([1, 2])).toBe(true);
+  expect(table.set({ set: "ports", key: ["mark"], interval: true }).put({ from: 1, to: 2 })).toBe(true);
 });
 
 describe("with timeouts and keep, ranges and catch-all elements", () => {
@@ -246,21 +249,21 @@ describe("with timeouts and keep, ranges and catch-all elements", () => {
 
   test("stay when the program starts again, with their times", async () => {
     const first = started();
-    first.boxes.put(["192.0.2.0/24", [1, 9]], 7, { comment: "a box" });
+    first.boxes.put(["192.0.2.0/24", { from: 1, to: 9 }], 7, { comment: "a box" });
     first.boxes.put("*", 8, { timeoutMs: 60_000 });
-    first.ports.put([1, 9], { timeoutMs: 3_600_000 });
+    first.ports.put({ from: 1, to: 9 }, { timeoutMs: 3_600_000 });
     await first.table.apply();
     await nft(["add", "element", "inet", "t", "ports", "{ 20-29, 31 timeout 90s }"]);
     const { table, boxes, ports } = started();
     expect((await table.apply()).transactions).toBe(0);
     expect([boxes.keys(), boxes.get("*"), ports.keys()]).toEqual([
-      [["192.0.2.0/24", [1, 9]]],
+      [["192.0.2.0/24", { from: 1, to: 9 }]],
       8,
-      [[1, 9], [20, 29], 31],
+      [{ from: 1, to: 9 }, { from: 20, to: 29 }, 31],
     ]);
     expect(boxes.entries()[0]).toMatchObject({ data: 7, timeoutMs: 600_000, comment: "a box" });
     expect(ports.entries().map(({ timeoutMs }) => timeoutMs)).toEqual([3_600_000, 600_000, 90_000]);
-    expect(() => ports.put([25, 30])).toThrow("overlaps 20-29");
+    expect(() => ports.put({ from: 25, to: 30 })).toThrow("overlaps 20-29");
   });
 
   test("end in the kernel and in the table alike", async () => {
@@ -268,7 +271,7 @@ describe("with timeouts and keep, ranges and catch-all elements", () => {
     boxes.put(["192.0.2.0/24", 1], 7, { timeoutMs: 1200 });
     boxes.put(["192.0.2.0/24", 2], 7);
     boxes.put("*", 8, { timeoutMs: 1200 });
-    ports.put([1, 9], { timeoutMs: 1200 });
+    ports.put({ from: 1, to: 9 }, { timeoutMs: 1200 });
     ports.put("*", { timeoutMs: 1200 });
     await table.apply();
     await sleep(1300);
@@ -283,7 +286,7 @@ describe("with timeouts and keep, ranges and catch-all elements", () => {
     expect((await table.apply()).transactions).toBe(0);
     boxes.put(["192.0.2.0/25", 1], 7);
     boxes.put("*", 9);
-    ports.put([5, 6]);
+    ports.put({ from: 5, to: 6 });
     expect((await table.apply()).operations.element.add).toBe(4);
     expect(await table.check()).toBe("same");
   });
@@ -309,13 +312,13 @@ describe("packets", () => {
     });
     const keys = table.set({ set: "keys", key: ["inet_service"], counters: {} });
     marks.put(0);
-    marks.put([1, 0x01000000]);
-    classes.put([1000, 1999], "1:1");
+    marks.put({ from: 1, to: 0x01000000 });
+    classes.put({ from: 1000, to: 1999 }, "1:1");
     classes.put("*", "2:2");
-    boxes.put(["127.0.0.0/8", ["1:0", "1:ff"], [1500, 1600]]);
-    boxes.put(["127.0.0.0/8", ["2:0", "2:ff"], [1, 9]]);
+    boxes.put(["127.0.0.0/8", { from: "1:0", to: "1:ff" }, { from: 1500, to: 1600 }]);
+    boxes.put(["127.0.0.0/8", { from: "2:0", to: "2:ff" }, { from: 1, to: 9 }]);
     boxes.put("*");
-    verdicts.put(["127.0.0.1", [1500, 1600]], "accept");
+    verdicts.put(["127.0.0.1", { from: 1500, to: 1600 }], "accept");
     verdicts.put("*", "drop");
     keys.put(1);
     keys.put("*");
@@ -342,21 +345,24 @@ describe("packets", () => {
     expect(await send(1500, 1600, 1601, 5)).toBe("1500 1600");
     await table.readCounters();
     const packets = (counts: { packets: number } | undefined): number => counts?.packets ?? -1;
-    expect([packets(marks.counted(0)), packets(marks.counted([1, 0x01000000]))]).toEqual([4, 0]);
+    expect([packets(marks.counted(0)), packets(marks.counted({ from: 1, to: 0x01000000 }))]).toEqual([4, 0]);
     expect(boxes.entries().map(({ counted }) => packets(counted))).toEqual([2, 1]);
     expect(packets(boxes.counted("*"))).toBe(1);
-    expect([packets(verdicts.counted(["127.0.0.1", [1500, 1600]])), packets(verdicts.counted("*"))]).toEqual([2, 2]);
+    expect([
+      packets(verdicts.counted(["127.0.0.1", { from: 1500, to: 1600 }])),
+      packets(verdicts.counted("*")),
+    ]).toEqual([2, 2]);
     expect([packets(keys.counted(1)), packets(keys.counted("*"))]).toEqual([0, 4]);
     // A replaced element keeps its count, with the packets since the last reading.
     expect(await send(5)).toBe("");
     keys.put("*", { comment: "all others" });
-    verdicts.put(["127.0.0.1", [1500, 1600]], "drop");
-    boxes.put(["127.0.0.0/8", ["1:0", "1:ff"], [1500, 1600]], { comment: "first" });
+    verdicts.put(["127.0.0.1", { from: 1500, to: 1600 }], "drop");
+    boxes.put(["127.0.0.0/8", { from: "1:0", to: "1:ff" }, { from: 1500, to: 1600 }], { comment: "first" });
     await table.apply();
     expect(await send(1500, 5)).toBe("");
     await table.readCounters();
-    expect(packets(verdicts.counted(["127.0.0.1", [1500, 1600]]))).toBe(3);
-    expect(packets(boxes.counted(["127.0.0.0/8", ["1:0", "1:ff"], [1500, 1600]]))).toBe(3);
+    expect(packets(verdicts.counted(["127.0.0.1", { from: 1500, to: 1600 }]))).toBe(3);
+    expect(packets(boxes.counted(["127.0.0.0/8", { from: "1:0", to: "1:ff" }, { from: 1500, to: 1600 }]))).toBe(3);
     expect(packets(keys.counted("*"))).toBe(7);
     expect(await table.check()).toBe("same");
   });

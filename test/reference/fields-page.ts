@@ -1,5 +1,5 @@
 /** docs/fields.md: every field of packets, from the table of fields. */
-import type { Statement } from "../../dist/nft/language/rule.js";
+import type { Statement } from "../../dist/nft/statements/rule.js";
 import { expectedValue, FIELD_TYPES, type ValueType } from "../../dist/nft/language/fields/field-types.js";
 import {
   type FieldEntry,
@@ -172,7 +172,7 @@ const GENERATED_EXAMPLES: { readonly [K in keyof typeof GENERATED_FIELDS]: State
 };
 
 function generatedFields(): string {
-  const docs = docstrings("GENERATED_FIELDS");
+  const docs = docstrings("GENERATED_FIELDS", "language/vocabulary.ts");
   return Object.entries(GENERATED_FIELDS)
     .map(([name, keys]) => {
       const example = GENERATED_EXAMPLES[name as keyof typeof GENERATED_FIELDS];

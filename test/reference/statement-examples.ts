@@ -1,5 +1,5 @@
 /** Examples of each statement, and the sets and maps that they use. */
-import type { Statement } from "../../dist/nft/language/rule.js";
+import type { Statement } from "../../dist/nft/statements/rule.js";
 import type { SetSpec } from "../../dist/nft/handles/set-spec.js";
 import { CmpOp, MetaKey } from "../../dist/nft/kernel/constants.js";
 
@@ -23,7 +23,7 @@ const TCP: Statement = { field: "meta l4proto", value: "tcp" };
 
 export const COMPARISONS: Examples = [
   { field: "tcp dport", value: 443 },
-  { field: "tcp dport", op: "!=", value: [80, 443, [8000, 8999]] },
+  { field: "tcp dport", op: "!=", value: [80, 443, { from: 8000, to: 8999 }] },
   { field: "ip saddr", value: "192.0.2.0/24" },
   { field: "ip6 saddr", value: "2001:db8::1-2001:db8::ff" },
   { field: "saddr", value: "@banned" },
@@ -110,10 +110,13 @@ export const ACTION_EXAMPLES: { readonly [K in ActionName]: Examples } = {
     },
   ],
   snat: [
-    { action: "snat", address: ["192.0.2.1", "192.0.2.9"], persistent: true },
+    { action: "snat", address: "192.0.2.1-192.0.2.9", persistent: true },
     { action: "snat", address: "2001:db8::/64" },
   ],
-  masquerade: [{ action: "masquerade" }, [TCP, { action: "masquerade", ports: [20_000, 29_999], random: true }]],
+  masquerade: [
+    { action: "masquerade" },
+    [TCP, { action: "masquerade", ports: { from: 20_000, to: 29_999 }, random: true }],
+  ],
   redirect: [[TCP, { action: "redirect", ports: 8080 }]],
   tproxy: [
     [TCP, { action: "tproxy", address: "127.0.0.1", port: 8080 }],
@@ -126,7 +129,7 @@ export const ACTION_EXAMPLES: { readonly [K in ActionName]: Examples } = {
   ],
   queue: [
     { action: "queue", num: 0, bypass: true },
-    { action: "queue", num: [0, 3], fanout: true },
+    { action: "queue", num: { from: 0, to: 3 }, fanout: true },
   ],
   flow: [{ action: "flow", flowtable: "fast" }],
   dup: [

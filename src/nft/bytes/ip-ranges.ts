@@ -1,5 +1,5 @@
 /** Addresses and networks as numeric ranges: parsing, merging, printing. */
-import { addressBytes as bytesOf, formatAddress } from "../../base/ip.js";
+import { addressBytes, formatAddress } from "../../base/ip.js";
 
 /** An inclusive range of addresses (or ports). */
 export interface Range {
@@ -11,34 +11,27 @@ interface Network extends Range {
   readonly version: 4 | 6;
 }
 
-/** Bytes of an address, 4 or 16. Throws RangeError unless `text` is one address in canonical dotted or colon form. */
-export function addressBytes(text: string): Uint8Array {
-  const bytes = bytesOf(text);
-  if (bytes === undefined) throw new RangeError(`not an IP address: ${JSON.stringify(text)}`);
-  return bytes;
-}
-
-/** Parses `ADDRESS` or `ADDRESS/PREFIX`. Bits after the prefix are ignored. */
-export function parseNetwork(text: string): Network {
+/** Parses `ADDRESS` or `ADDRESS/PREFIX`. Bits after the prefix are ignored. Returns undefined for other text. */
+export function parseNetwork(text: string): Network | undefined {
   const slash = text.indexOf("/");
   const bytes = addressBytes(slash < 0 ? text : text.slice(0, slash));
+  if (bytes === undefined) return undefined;
   const bits = bytes.length * 8;
   const prefix = slash < 0 ? String(bits) : text.slice(slash + 1);
-  if (!/^\d{1,3}$/.test(prefix) || Number(prefix) > bits)
-    throw new RangeError(`not a network: ${JSON.stringify(text)}`);
+  if (!/^\d{1,3}$/.test(prefix) || Number(prefix) > bits) return undefined;
   const host = (1n << BigInt(bits - Number(prefix))) - 1n;
   const from = bytesToNumber(bytes) & ~host;
   return { version: bytes.length === 4 ? 4 : 6, from, to: from | host };
 }
 
 /** Parses the output of `rangeText`: like `parseNetwork`, and also `FROM-TO`. */
-export function parseRange(text: string): Network {
+export function parseRange(text: string): Network | undefined {
   const dash = text.indexOf("-");
   if (dash < 0) return parseNetwork(text);
   const [from, to] = [text.slice(0, dash), text.slice(dash + 1)].map(addressBytes);
+  if (from === undefined || to?.length !== from.length) return undefined;
   const range = { from: bytesToNumber(from), to: bytesToNumber(to) };
-  if (from.length !== to.length || range.to < range.from) throw new RangeError(`not a range: ${JSON.stringify(text)}`);
-  return { version: from.length === 4 ? 4 : 6, ...range };
+  return range.to < range.from ? undefined : { version: from.length === 4 ? 4 : 6, ...range };
 }
 
 /** Sorts the ranges, and joins those that overlap or touch. */

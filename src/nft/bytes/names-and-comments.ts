@@ -52,31 +52,6 @@ export function isQuotable(text: string, mostBytes: number): boolean {
   return Buffer.byteLength(text) <= mostBytes && !UNQUOTABLE.test(text);
 }
 
-/** Throws unless the kernel accepts the name and nft can read it back (`string` in its grammar). */
-export function checkName(kind: string, name: string): void {
-  if (Buffer.byteLength(name) > MAX_NAME_BYTES)
-    throw new RangeError(`a ${kind} name must not exceed ${MAX_NAME_BYTES} bytes: ${name.slice(0, 40)}…`);
-  if (KEYWORDS.has(name))
-    throw new RangeError(`${kind} name ${name}: nft cannot read it, because it is one of its keywords`);
-  if (!NAME.test(name))
-    throw new RangeError(
-      `${kind} name ${JSON.stringify(name)}: nft accepts a letter or _, followed by letters, digits and _ / \\ . -`,
-    );
-}
-
-/** Throws unless nft can print the comment and read it back. */
-export function checkComment(where: string, comment: string | undefined): void {
-  if (comment === undefined) return;
-  if (Buffer.byteLength(comment) > MAX_COMMENT_BYTES)
-    throw new RangeError(`${where}: a comment must not exceed ${MAX_COMMENT_BYTES} bytes: ${comment}`);
-  checkQuotable(where, comment);
-}
-
-/** Throws if the text cannot be written between double quotes: nft has no escapes. */
-export function checkQuotable(where: string, text: string): void {
-  if (UNQUOTABLE.test(text)) throw new RangeError(`${where}: nft cannot quote ${JSON.stringify(text)}`);
-}
-
 /** Returns userdata as nft writes it: type, length, text with its NUL. Undefined without a comment. */
 export function commentData(comment: string | undefined, kind: "set" | "other" = "other"): Uint8Array | undefined {
   if (comment === undefined) return undefined;

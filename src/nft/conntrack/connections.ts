@@ -20,7 +20,8 @@ import type {
   DumpResult,
   NewConntrackEntry,
 } from "./conntrack-table.js";
-import { check, conntrackOptions } from "../statements/checks.js";
+import { conntrackOptions } from "../statements/checks.js";
+import { check } from "../language/fields/field-error.js";
 import { protocolOf } from "../language/fields/field-types.js";
 import { FieldError, type Protocol } from "../handles/field-codec.js";
 

@@ -1,4 +1,4 @@
-import type { SetSpec } from "../language/rule.js";
+import type { SetSpec } from "../language/set-spec.js";
 
 /** A set whose elements stay when the program starts. */
 export interface KeptSpec extends SetSpec {

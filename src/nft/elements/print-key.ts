@@ -2,7 +2,7 @@
 import { dataText, formOf, rangesText, type ValueStyle } from "../printing/value-text.js";
 import type { FieldType } from "../language/fields/field-types.js";
 import { isSwapped } from "../language/intervals.js";
-import type { SetSpec } from "../language/rule.js";
+import type { SetSpec } from "../language/set-spec.js";
 
 const PORTABLE: ValueStyle = { isPortable: true };
 

@@ -16,7 +16,7 @@
  */
 import { counted } from "../../base/counted.js";
 import type { ElementBatch } from "../kernel/kernel.js";
-import type { SetSpec } from "../language/rule.js";
+import type { SetSpec } from "../language/set-spec.js";
 import type { ElementSet, KeptSpec, SetFate } from "./element-set.js";
 import { kindOfMap } from "../language/object-kinds.js";
 import { catchAllIn } from "../language/intervals.js";

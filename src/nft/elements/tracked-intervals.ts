@@ -21,8 +21,8 @@ export class TrackedIntervals extends TrackedElements {
   override replaceNets(nets: readonly string[]): void {
     const keys = nets.map((net) => {
       const network = parseRange(net);
-      if (network.version !== (this.#width === 4 ? 4 : 6))
-        throw new RangeError(`set ${this.spec.set}: ${net} belongs to the other IP family`);
+      if (network?.version !== (this.#width === 4 ? 4 : 6))
+        throw new RangeError(`set ${this.spec.set}: ${net} is no network of its IP family`);
       return rangeKey(network, this.#width);
     });
     this.replaceRanges(keys);

@@ -1,5 +1,6 @@
 /** Elements of sets and maps, in readable form. Packed bytes are used unchanged, as a fast path. */
-import type { FieldType, ObjectKind } from "../language/rule.js";
+import type { FieldType } from "../language/fields/field-types.js";
+import type { ObjectKind } from "../language/vocabulary.js";
 import type { ElementSet, SetFate } from "../elements/element-set.js";
 import { CATCH_ALL } from "../elements/rows.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";

@@ -2,10 +2,10 @@
 import { counted } from "../../base/counted.js";
 export type { FieldValues, Protocol, ProtocolName } from "../language/fields/field-types.js";
 import { bytesOf, expectedValue, readValue, writeValue } from "../language/fields/field-types.js";
-import type { FieldType, FieldValues } from "../language/rule.js";
-import { FieldError } from "../language/field-error.js";
+import type { FieldType, FieldValues } from "../language/fields/field-types.js";
+import { FieldError } from "../language/fields/field-error.js";
 
-export { FieldError } from "../language/field-error.js";
+export { FieldError } from "../language/fields/field-error.js";
 
 /** One value for a single field, a tuple for a concatenation: `["10.96.0.80", "tcp", 80]`. */
 export type FieldsValue<Fields extends readonly FieldType[]> = Fields extends readonly [infer Only extends FieldType]

@@ -7,7 +7,7 @@ import { commentsIn } from "../elements/comments.js";
 import type { ElementSet, SetFate } from "../elements/element-set.js";
 import { catchAllIn, withCatchAll } from "../language/intervals.js";
 import { commentData } from "../bytes/names-and-comments.js";
-import type { FieldType } from "../language/rule.js";
+import type { FieldType } from "../language/fields/field-types.js";
 import { TableError } from "../sync/results.js";
 import { FieldCodec, type FieldsValue } from "./field-codec.js";
 import {

@@ -2,7 +2,8 @@
 import { QuotaFlag } from "../kernel/constants.js";
 import type { ObjectDump } from "../kernel/kernel.js";
 import { objectKey } from "../language/object-kinds.js";
-import type { ObjectKind, ObjectSpec } from "../language/rule.js";
+import type { ObjectKind } from "../language/vocabulary.js";
+import type { ObjectSpec } from "../language/object-kinds.js";
 import { OBJECT_TYPES } from "../language/vocabulary.js";
 import type { DesiredState } from "../sync/desired-state.js";
 import { TableError } from "../sync/results.js";

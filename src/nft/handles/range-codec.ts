@@ -1,22 +1,23 @@
-/** Converts keys of interval sets between readable ranges ("192.0.2.0/24", [1000, 2000], "eth*") and the bytes of rows (nft/language/intervals.ts). Pure. */
+/** Converts keys of interval sets between readable ranges ("192.0.2.0/24", { from: 1000, to: 2000 }, "eth*") and the bytes of rows (nft/language/intervals.ts). Pure. */
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { counted } from "../../base/counted.js";
-import { parseRange, rangeText } from "../bytes/ip-ranges.js";
-import { bytesOf, expectedValue } from "../language/fields/field-types.js";
-import type { FieldType, FieldValues } from "../language/rule.js";
-import { isInterfaceName } from "../bytes/names-and-comments.js";
+import { rangeText } from "../bytes/ip-ranges.js";
+import { bytesOf, widthOf as widthOfType } from "../language/fields/field-types.js";
+import type { FieldType, FieldValues } from "../language/fields/field-types.js";
 import { isSwapped, rangeKey, rangeOfKey } from "../language/intervals.js";
+import { within } from "../language/fields/field-error.js";
+import { rangeOf, type ValueRange } from "../language/fields/values.js";
 import { FieldCodec, FieldError, widthOf } from "./field-codec.js";
 
 /**
  * A value, or all values between two, both included. Addresses are text: "192.0.2.1", "192.0.2.0/24" or "192.0.2.1-192.0.2.9". An interface is its name, or
- * the beginning of names: "eth*". A range of other values is [from, to].
+ * the beginning of names: "eth*".
  */
 export type FieldRange<Type extends FieldType> = Type extends "ipv4_addr" | "ipv6_addr" | "ifname"
   ? string
-  : FieldValues[Type] | readonly [from: FieldValues[Type], to: FieldValues[Type]];
+  : FieldValues[Type] | ValueRange<FieldValues[Type]>;
 
-/** A key of an interval set: one range for a single field, a tuple for a concatenation: `["192.0.2.0/24", [80, 90]]`. */
+/** A key of an interval set: one range for a single field, a tuple for a concatenation: `["192.0.2.0/24", { from: 80, to: 90 }]`. */
 export type FieldsRange<Fields extends readonly FieldType[]> = Fields extends readonly [infer Only extends FieldType]
   ? FieldRange<Only>
   : { readonly [Index in keyof Fields]: FieldRange<Fields[Index]> };
@@ -71,23 +72,10 @@ export class RangeCodec {
 
   /** Returns the first and the last value of a field, in network byte order. */
   #ends(index: number, value: unknown): Uint8Array {
-    const field = this.#fields[index];
-    const bytes = bytesOf(field);
-    const isRange = Array.isArray(value) && value.length === 2;
-    try {
-      if (field === "ifname") return nameRange(value, bytes);
-      if (isAddress(field)) return addressRange(value, bytes);
-      const [from, to] = (isRange ? value : [value, value]).map((end) => {
-        const packed = this.#codecs[index].pack(end).slice();
-        return isSwapped(field) && LITTLE_ENDIAN ? packed.toReversed() : packed;
-      });
-      if (Buffer.compare(from, to) <= 0) return Buffer.concat([from, to]);
-    } catch (error) {
-      // Only this field's error tells the form of a range.
-      if (!(error instanceof FieldError) && !(error instanceof RangeError)) throw error;
-    }
+    const type = this.#fields[index];
     const where = this.#fields.length === 1 ? this.#where : `${this.#where}[${index}]`;
-    throw new FieldError(`${where} (${field})`, expectedRange(field), value);
+    const range = within(`${where} (${type})`, () => rangeOf({ type, width: widthOfType(type) }, value));
+    return rangeKey(range, bytesOf(type));
   }
 
   #range(index: number, from: Uint8Array, to: Uint8Array): unknown {
@@ -96,35 +84,10 @@ export class RangeCodec {
     const reverse = isSwapped(field) && LITTLE_ENDIAN;
     const [first, last] = [from, to].map((end) => this.#codecs[index].unpack(reverse ? end.toReversed() : end));
     if (first === last) return first;
-    return field === "ifname" ? `${String(first)}*` : [first, last];
+    return field === "ifname" ? `${String(first)}*` : { from: first, to: last };
   }
 }
 
 function isAddress(field: FieldType): boolean {
   return field === "ipv4_addr" || field === "ipv6_addr";
-}
-
-function addressRange(value: unknown, length: number): Uint8Array {
-  if (typeof value !== "string") throw new RangeError("not a text");
-  const { version, ...range } = parseRange(value);
-  if (version !== (length === 4 ? 4 : 6)) throw new RangeError("of the other IP family");
-  return rangeKey(range, length);
-}
-
-function nameRange(value: unknown, length: number): Uint8Array {
-  const isPrefix = typeof value === "string" && value.endsWith("*");
-  const name = isPrefix ? value.slice(0, -1) : value;
-  if (typeof name !== "string" || !isInterfaceName(name)) throw new RangeError("not a name");
-  const bytes = new Uint8Array(length * 2);
-  bytes.fill(isPrefix ? 0xff : 0, length);
-  for (const at of [0, length]) bytes.set(Buffer.from(name), at);
-  return bytes;
-}
-
-function expectedRange(field: FieldType): string {
-  if (field === "ifname") return 'the name of an interface, or the beginning of names ("eth*")';
-  if (!isAddress(field)) return `${expectedValue(field)}, or [from, to]`;
-  const [network, range] =
-    field === "ipv4_addr" ? ["192.0.2.0/24", "192.0.2.1-192.0.2.9"] : ["2001:db8::/32", "2001:db8::1-2001:db8::9"];
-  return `${expectedValue(field)}, a network ("${network}") or a range ("${range}")`;
 }

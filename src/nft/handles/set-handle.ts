@@ -4,7 +4,7 @@ import { parseVerdict, VERDICT, verdictText } from "../language/verdicts.js";
 import * as vocabulary from "../language/vocabulary.js";
 import type { ElementSet } from "../elements/element-set.js";
 import type { VerdictRegistry } from "../elements/verdict-registry.js";
-import { check } from "../statements/checks.js";
+import { check } from "../language/fields/field-error.js";
 import { DataMap, type ElementsOf, NetworkSet, ObjectMap, PlainSet, RangeSet, VerdictMap } from "./elements.js";
 import { DynamicMap, DynamicSet, type KernelTable } from "./filled-sets.js";
 import type { SetSpec } from "./set-spec.js";

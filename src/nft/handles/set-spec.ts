@@ -1,8 +1,10 @@
 /** Sets as programs declare them, their elements as programs see them, and the options of an element. */
-import type { FieldType, SetSpec as FullSetSpec } from "../language/rule.js";
+import type { FieldType } from "../language/fields/field-types.js";
+import type { SetSpec as FullSetSpec } from "../language/set-spec.js";
 import type { SetFate } from "../elements/element-set.js";
 import { TableError } from "../sync/results.js";
-import { check, elementOptions } from "../statements/checks.js";
+import { elementOptions } from "../statements/checks.js";
+import { check } from "../language/fields/field-error.js";
 import { FieldError, type FieldsValue } from "./field-codec.js";
 
 /** Specification of a set or map: its key, the type of its values, its maximum size. */

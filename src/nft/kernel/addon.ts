@@ -78,7 +78,9 @@ function explain(addon: string, error: unknown): string {
   // An existing build that seems up to date is not built again.
   const rebuild = isCheckout ? `remove build/, and ${build}` : build;
   if (!existsSync(addon)) {
-    const install = isCheckout ? "" : `install @nft-proxier/nft-${platformName()} in the same version if it exists, or `;
+    const install = isCheckout
+      ? ""
+      : `install @nft-proxier/nft-${platformName()} in the same version if it exists, or `;
     const moved = isCheckout
       ? ""
       : " or, if a bundler has moved this code, declare @nft-proxier/nft as external or set NFT_PROXIER_ADDON";

@@ -13,7 +13,7 @@ import type { ElementBatch, Expr } from "../kernel/kernel.js";
 import { registerWord } from "../kernel/normalize.js";
 import { readU32, writeU32 } from "../bytes/bytes.js";
 import { bytesOf, type FieldType, FIELD_TYPES } from "./fields/field-types.js";
-import type { SetSpec } from "./rule.js";
+import type { SetSpec } from "./set-spec.js";
 
 /** The first and the last value of a range, one after the other. */
 export function rangeKey(range: Range, keyLen: number): Uint8Array {

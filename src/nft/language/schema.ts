@@ -4,9 +4,10 @@ import { sameExprs } from "../kernel/normalize.js";
 import type { Expr, SetInfo } from "../kernel/kernel.js";
 import { ceilPowerOfTwo } from "../bytes/packed-map.js";
 import { bytesOf, FIELD_TYPES, type FieldType } from "./fields/field-types.js";
-import { checkComment, checkName, commentOf } from "../bytes/names-and-comments.js";
+import { commentOf } from "../bytes/names-and-comments.js";
+import { FieldError } from "./fields/field-error.js";
 import { kindOfMap } from "./object-kinds.js";
-import type { SetSpec } from "./rule.js";
+import type { SetSpec } from "./set-spec.js";
 import { MAX_TYPES, namedUserdata } from "./set-userdata.js";
 import { OBJECT_TYPES } from "./vocabulary.js";
 
@@ -71,23 +72,19 @@ export function typeIdOf(ids: readonly number[]): number {
   return ids.reduce((all, id) => ((all << 6) | id) >>> 0, 0);
 }
 
-/** Throws RangeError if the kernel or nft cannot hold the specification. */
-export function checkSetSpec({ set, comment, key, data, interval, dynamic, size }: SetSpec): void {
-  const refuse = (why: string): never => {
-    throw new RangeError(`set ${set}: ${why}`);
+/** Throws FieldError if the kernel or nft cannot hold the specification, whose fields are right on their own. */
+export function checkSetSpec({ set, key, data, interval, dynamic }: SetSpec): void {
+  const refuse = (field: string, expected: string, value: unknown): never => {
+    throw new FieldError(`set ${set}, ${field}`, expected, value);
   };
-  checkName("set", set);
-  checkComment(`set ${set}`, comment);
-  if (key.length === 0) refuse("key is empty");
-  if (Array.isArray(data) && data.length === 0) refuse("data is empty");
-  if (dynamic === true && kindOfMap({ data }) !== undefined) refuse("packets cannot fill a map of objects");
-  if (key.length > MAX_TYPES) refuse(`nft cannot list keys of more than ${MAX_TYPES} fields`);
-  if (packedBytes(key) > MAX_KEY_BYTES) refuse(`the key exceeds ${MAX_KEY_BYTES} bytes`);
+  if (dynamic === true && kindOfMap({ data }) !== undefined)
+    refuse("data", "no objects, which packets cannot fill", data);
+  if (key.length > MAX_TYPES) refuse("key", `at most ${MAX_TYPES} fields, because nft cannot list others`, key);
+  if (packedBytes(key) > MAX_KEY_BYTES) refuse("key", `at most ${MAX_KEY_BYTES} bytes`, key);
   // nft 1.0.6 crashes when it lists such a set.
-  if (interval === true && key.some((field) => FIELD_TYPES[field].kind === "flags")) refuse("flags have no ranges");
-  if (interval === true && dynamic === true) refuse("packets cannot fill an interval set, so it must not be dynamic");
-  if (typeof size === "number" && !(Number.isSafeInteger(size) && size > 0))
-    refuse(`size ${size} is not a positive integer`);
+  if (interval === true && key.some((field) => FIELD_TYPES[field].kind === "flags"))
+    refuse("key", "no flags, which have no ranges", key);
+  if (interval === true && dynamic === true) refuse("dynamic", "no interval set, which packets cannot fill", dynamic);
 }
 
 const COUNTER: readonly Expr[] = [{ type: "counter" }];

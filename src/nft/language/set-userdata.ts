@@ -3,6 +3,7 @@
  * them, nft lists numbers and names of interfaces wrongly, and aborts at concatenations with an `integer`. The layout is that of nft's `build_udata` functions.
  */
 import { PayloadBase } from "../kernel/constants.js";
+import { FieldError } from "./fields/field-error.js";
 import { FIELD_TYPES, type ValueType, type Width } from "./fields/field-types.js";
 import { commentData } from "../bytes/names-and-comments.js";
 import { type FieldEntry, FIELDS, load, type Loaded, protocolOfField, widthOfField } from "./fields/packet-fields.js";
@@ -108,7 +109,7 @@ export const MAX_TYPES = 5;
 const MAX_TYPEOF = 4;
 
 /**
- * The user data of a set that comes with a rule. Throws RangeError if nft could not list the set.
+ * The user data of a set that comes with a rule. Throws FieldError if nft could not list the set.
  * @param data the fields of a map's values. Empty for verdicts.
  */
 export function anonymousUserdata(
@@ -118,8 +119,10 @@ export function anonymousUserdata(
 ): Uint8Array {
   const isLong = key.length > MAX_TYPEOF;
   if (key.length > MAX_TYPES || (isLong && key.some(({ type }) => type === "integer" || type === "index")))
-    throw new RangeError(
-      `nft cannot list keys of more than ${MAX_TYPES} fields, or of more than ${MAX_TYPEOF} if one of them is an integer`,
+    throw new FieldError(
+      "key",
+      `at most ${MAX_TYPES} fields, or ${MAX_TYPEOF} if one of them is an integer: nft cannot list others`,
+      key.map(({ type }) => type),
     );
   // nft finds no expression under what it generates for some bits of a field, and puts none for the single key of a map.
   const hasTypeof = key.length > 1 ? !isLong : !key[0].loaded.isPartial && data === undefined;

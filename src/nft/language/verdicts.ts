@@ -1,7 +1,7 @@
 /** Verdicts in nft's syntax. */
 import { value } from "../../base/shape.js";
 import type { Verdict } from "../kernel/kernel.js";
-import { FieldError } from "./field-error.js";
+import { FieldError } from "./fields/field-error.js";
 
 /** "accept", "drop", "return", "continue", "jump CHAIN" or "goto CHAIN". */
 export type VerdictText = "accept" | "drop" | "return" | "continue" | `${"jump" | "goto"} ${string}`;

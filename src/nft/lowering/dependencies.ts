@@ -6,6 +6,7 @@ import { protocolNumber } from "../../base/protocols.js";
 import { CmpOp, MetaKey, NfProto, PayloadBase } from "../kernel/constants.js";
 import type { Expr, Family } from "../kernel/kernel.js";
 import { anonymousSet, ANONYMOUS_NAME } from "./anonymous-sets.js";
+import { FieldError } from "../language/fields/field-error.js";
 import { bytesOfValue } from "../language/fields/field-types.js";
 import { type FieldEntry, FIELDS, load, protocolOfField } from "../language/fields/packet-fields.js";
 import { keyFieldOf } from "../language/set-userdata.js";
@@ -66,26 +67,31 @@ function requireEther({ facts, pieces }: LowerContext): void {
   pieces.push(comparison(meta("iiftype"), bytesOfValue("iface_type", "ether")));
 }
 
-function requireVlan(context: LowerContext): void {
+function requireVlan(context: LowerContext, name: string): void {
   const { facts, family } = context;
-  refuseStacked(facts);
+  refuseStacked(facts, name);
   if (facts.isVlan) return;
   if (facts.network !== undefined && facts.network !== family)
-    throw new RangeError(`match fields of vlan before those of ${facts.network}, which is inside`);
+    throw new FieldError("", `fields of vlan before those of ${facts.network}, which is inside`, name);
   requireEther(context);
   facts.isVlan = true;
   context.pieces.push(comparison(load(FIELDS["ether type"], 1).expr, ETHER_TYPES.vlan));
 }
 
-/** From here on, the rule only sees packets of this IP version. */
-export function requireVersion(context: LowerContext, version: 4 | 6): void {
-  requireNetwork(context, IP_NAME[version]);
+/** From here on, the rule only sees packets of this IP version. `value` needs it. */
+export function requireVersion(context: LowerContext, version: 4 | 6, value: unknown): void {
+  requireNetwork(context, IP_NAME[version], value);
 }
 
 /** @param where "transport" for a header inside the network's own. */
-function requireNetwork(context: LowerContext, network: Network, where: "network" | "transport" = "network"): void {
+function requireNetwork(
+  context: LowerContext,
+  network: Network,
+  value: unknown,
+  where: "network" | "transport" = "network",
+): void {
   const { facts, family, pieces } = context;
-  if (!needsNetwork(context, network)) return;
+  if (!needsNetwork(context, network, value)) return;
   const type = facts.isVlan ? "vlan type" : "ether type";
   // In a bridge, nft compares the Ethernet header, except for IP itself, which may be inside a VLAN.
   if (facts.isVlan || (facts.isEther && (family !== "bridge" || where === "transport" || network === "arp")))
@@ -93,17 +99,19 @@ function requireNetwork(context: LowerContext, network: Network, where: "network
   else pieces.push(networkPiece(family, network));
 }
 
-function refuseStacked({ isStacked }: PacketFacts): void {
-  if (isStacked) throw new RangeError("after a VLAN inside a VLAN, fields have other places: use raw fields");
+function refuseStacked({ isStacked }: PacketFacts, value: unknown): void {
+  if (isStacked) throw new FieldError("", "a raw field, because a VLAN inside a VLAN moves the others", value);
 }
 
 /** Returns whether the rule may have other packets, and notes that it has no longer. */
-function needsNetwork({ facts, family }: LowerContext, network: Network): boolean {
-  refuseStacked(facts);
+function needsNetwork({ facts, family }: LowerContext, network: Network, value: unknown): boolean {
+  refuseStacked(facts, value);
   if (facts.network === network) return false;
   if (facts.network !== undefined || (network === "arp" && family === "inet"))
-    throw new RangeError(
-      `${network} never matches ${facts.network === family || facts.network === undefined ? `in a table of family ${family}` : `after ${facts.network}`}`,
+    throw new FieldError(
+      "",
+      `what ${facts.network === family || facts.network === undefined ? `a table of family ${family}` : `a packet of ${facts.network}`} has, not ${network}`,
+      value,
     );
   facts.network = network;
   return true;
@@ -116,19 +124,17 @@ function networkPiece(family: Family, network: Network): Piece {
 }
 
 /** Like `requireNetwork`, also in the text: nft puts this condition of its own before the whole rule, where it would stop actions, too. */
-function requireNetworkInText(context: LowerContext, network: "ip" | "ip6"): void {
-  if (!needsNetwork(context, network)) return;
+function requireNetworkInText(context: LowerContext, network: "ip" | "ip6", value: unknown): void {
+  if (!needsNetwork(context, network, value)) return;
   context.pieces.push(networkPiece(context.family, network));
 }
 
-/** From here on, the rule only sees packets of this transport protocol. */
-export function requireL4proto({ facts, pieces }: LowerContext, l4proto: number): void {
+/** From here on, the rule only sees packets of this transport protocol. `value` needs it. */
+export function requireL4proto({ facts, pieces }: LowerContext, l4proto: number, value: unknown): void {
   if (facts.l4proto === l4proto) return;
   if (facts.l4proto !== undefined)
-    throw new RangeError(
-      `protocol ${l4proto} never matches here: the rule has only packets of protocol ${facts.l4proto}`,
-    );
-  if (facts.network === "arp") throw new RangeError("arp packets have no transport protocol");
+    throw new FieldError("", `what packets of protocol ${facts.l4proto} have, not those of ${l4proto}`, value);
+  if (facts.network === "arp") throw new FieldError("", "a field of arp packets, which have no ports", value);
   facts.l4proto = l4proto;
   facts.hasTransport = true;
   pieces.push(comparison(meta("l4proto"), [l4proto]));
@@ -158,51 +164,52 @@ function numberOfTransport(name: string): number {
   return protocolNumber(name === "comp" ? "ipcomp" : name);
 }
 
-/** Requires what a field needs. Throws RangeError if no packet that reaches this point has such a field. */
+/** Requires what a field needs. Throws FieldError if no packet that reaches this point has such a field. */
 export function requireField(context: LowerContext, name: string, { source, messages, families }: FieldEntry): void {
   if (families?.includes(context.family) === false)
-    throw new RangeError(
-      `${name} never matches in a table of family ${context.family}: only in ${families.join(", ")}`,
-    );
+    throw new FieldError("", `a field of tables of family ${context.family}, not only of ${families.join(", ")}`, name);
   const protocol = protocolOfField(name);
   if (source.from === "ct" && (context.family === "arp" || context.family === "netdev"))
-    throw new RangeError(`${name} never matches in a table of family ${context.family}, which has no connections`);
+    throw new FieldError("", `a field of tables of family ${context.family}, which has no connections`, name);
   if (source.from === "ct" && / proto-/.test(name) && context.facts.l4proto === undefined)
-    throw new RangeError(
-      `${name} needs a match of the protocol before it, such as { field: "meta l4proto", value: "tcp" }`,
+    throw new FieldError(
+      "",
+      'a match of the protocol before it, such as { field: "meta l4proto", value: "tcp" }',
+      name,
     );
   if (source.from === "ct" || source.from === "rt") {
     // If the connection is of the other family, the kernel has no such address and ends the rule: no condition is needed.
     const network = / ip6 /.test(name) ? "ip6" : / ip /.test(name) ? "ip" : undefined;
     const { network: known } = context.facts;
     if (network !== undefined && known !== undefined && known !== network)
-      throw new RangeError(`${name} never matches after ${known}`);
+      throw new FieldError("", `a field of ${known} packets`, name);
   }
   if (source.from !== "payload" && source.from !== "exthdr") return;
   if ((protocol === "th" || protocol === "tcp") && context.facts.network === "arp")
-    throw new RangeError("arp packets have no transport protocol");
+    throw new FieldError("", "a field of arp packets, which have no ports", name);
   // The kernel finds TCP options in TCP only, and so nft 1.0.6 adds no condition.
   if (source.from === "exthdr") {
-    if (source.op !== 1) requireNetworkInText(context, source.op === 0 ? "ip6" : "ip");
+    if (source.op !== 1) requireNetworkInText(context, source.op === 0 ? "ip6" : "ip", name);
     return;
   }
   if (protocol === "ether") return requireEther(context);
-  if (protocol === "vlan") return requireVlan(context);
-  if (protocol === "ip" || protocol === "ip6" || protocol === "arp") return requireNetwork(context, protocol);
+  if (protocol === "vlan") return requireVlan(context, name);
+  if (protocol === "ip" || protocol === "ip6" || protocol === "arp") return requireNetwork(context, protocol, name);
   const network = TRANSPORTS[protocol];
   if (network === undefined) return;
-  if (network !== "any") requireNetwork(context, network, "transport");
-  requireL4proto(context, numberOfTransport(protocol));
-  if (messages !== undefined) requireMessages(context, `${protocol} type` as "icmp type", messages);
+  if (network !== "any") requireNetwork(context, network, name, "transport");
+  requireL4proto(context, numberOfTransport(protocol), name);
+  if (messages !== undefined) requireMessages(context, name, `${protocol} type` as "icmp type", messages);
 }
 
 function requireMessages(
   { facts, pieces, anonymous }: LowerContext,
+  field: string,
   name: "icmp type",
   messages: readonly number[],
 ): void {
   if (facts.messages?.every((type) => messages.includes(type)) === true) return;
-  if (facts.messages !== undefined) throw new RangeError("the rule's ICMP types have no such field");
+  if (facts.messages !== undefined) throw new FieldError("", "a field of the rule's ICMP types", field);
   facts.messages = messages;
   const type = { type: "payload", base: PayloadBase.transport, offset: 0, len: 1, dreg: 1 } as const;
   if (messages.length === 1) return void pieces.push(comparison(type, messages));
@@ -211,7 +218,7 @@ function requireMessages(
   pieces.push({ exprs: [type, lookup(ANONYMOUS_NAME, false, anonymous.push(set))] });
 }
 
-/** Notes what a comparison with one value tells. Throws RangeError if it contradicts what is known. */
+/** Notes what a comparison with one value tells. Throws FieldError if it contradicts what is known. */
 export function noteEquality({ facts, family }: LowerContext, name: string, data: Uint8Array): void {
   const [first, second] = data;
   switch (name) {
@@ -219,9 +226,7 @@ export function noteEquality({ facts, family }: LowerContext, name: string, data
     case "ip protocol":
     case "ip6 nexthdr":
       if (facts.l4proto !== undefined && facts.l4proto !== first)
-        throw new RangeError(
-          `protocol ${first} never matches here: the rule has only packets of protocol ${facts.l4proto}`,
-        );
+        throw new FieldError("", `protocol ${facts.l4proto}, because the rule has no other packets`, first);
       facts.l4proto = first;
       facts.hasTransport = true;
       return;
@@ -261,6 +266,6 @@ const TRANSPORT_FIELDS: ReadonlySet<string> = new Set(["meta l4proto", "ip proto
 function noteNetwork(facts: PacketFacts, network: Network | undefined): void {
   if (network === undefined) return;
   if (facts.network !== undefined && facts.network !== network)
-    throw new RangeError(`a packet of ${network} never gets here: the rule has only ${facts.network} packets`);
+    throw new FieldError("", `${facts.network}, because the rule has no other packets`, network);
   facts.network = network;
 }

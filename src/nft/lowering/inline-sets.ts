@@ -2,31 +2,35 @@
 import type { Range } from "../bytes/ip-ranges.js";
 import type { Expr } from "../kernel/kernel.js";
 import { anonymousRows, ANONYMOUS_NAME, type MapData } from "./anonymous-sets.js";
-import { bytesOfValue } from "../language/fields/field-types.js";
-import { loadKey, type LoadedKey, loadOrdered, maskOf } from "./keys.js";
+import { bytesOfValue, type ValueType, type Width, widthOf } from "../language/fields/field-types.js";
+import { loadKey, type LoadedKey, loadOrdered, lookUp, maskOf } from "./keys.js";
 import { lowered, type Lowered, type LowerContext, masked } from "./lowered.js";
-import type { Field } from "../language/rule.js";
-import { padded } from "../language/schema.js";
-import { numeric, rangesOf, toBytes, type TypedField } from "../language/fields/values.js";
+import { FieldError, within } from "../language/fields/field-error.js";
+import { kindOfMap } from "../language/object-kinds.js";
+import { dataFields, padded } from "../language/schema.js";
+import type { Field } from "../language/vocabulary.js";
+import { numeric, rangeOf, toBytes, type TypedField } from "../language/fields/values.js";
 
 /** One element: the values or ranges of its key, and the data of a map. */
 export interface InlineRow {
+  /** Its key in errors. */
+  readonly place: string;
   readonly key: unknown;
   readonly data?: Uint8Array;
 }
 
 export function inlineLookup(
   context: LowerContext,
-  fields: readonly Field[],
+  { place, fields }: { readonly place: string; readonly fields: readonly Field[] },
   rows: readonly InlineRow[],
   flags: Pick<Extract<Expr, { type: "lookup" }>, "dreg" | "flags">,
   data?: MapData,
 ): Lowered {
-  const key = loadKey(context, fields, "the set");
+  const key = loadKey(context, fields, place);
   const [first] = key.operands;
   // Like nft, compares a single field of some bits at its place, and shifts the values instead.
   const inPlace = key.operands.length === 1 && first.loaded.isPartial ? first : undefined;
-  const ranges = rows.map((row) => rangesOfRow(key, row.key));
+  const ranges = rows.map((row) => within(row.place, () => rangesOfRow(key, row.key)));
   const isInterval = ranges.some((row) => row.some(({ from, to }) => from !== to));
   if (isInterval) refuseOverlaps(ranges, rows);
   // Ranges compare bytes, so they need network byte order.
@@ -67,29 +71,66 @@ function refuseOverlaps(ranges: readonly (readonly Range[])[], rows: readonly In
         at < index && earlier.every(({ from, to }, field) => from <= row[field].to && row[field].from <= to),
     );
     if (other >= 0)
-      throw new RangeError(`${JSON.stringify(rows[index].key)} overlaps ${JSON.stringify(rows[other].key)}`);
+      throw new FieldError(rows[index].place, `no overlap with ${JSON.stringify(rows[other].key)}`, rows[index].key);
   }
 }
 
 function valuesOf(fields: readonly TypedField[], row: unknown): readonly unknown[] {
-  const values = fields.length === 1 && (!Array.isArray(row) || row.length !== 1) ? [row] : row;
+  const values = fields.length === 1 && !Array.isArray(row) ? [row] : row;
   if (!Array.isArray(values) || values.length !== fields.length)
-    throw new RangeError(`expected ${fields.length} values, found ${JSON.stringify(row)}`);
+    throw new FieldError("", `[${fields.map(({ type }) => type).join(", ")}]`, row);
   return values;
 }
 
-/** Reads the values or ranges of a key. Throws RangeError. */
+const placeIn = (fields: readonly TypedField[], index: number): string => (fields.length === 1 ? "" : `[${index}]`);
+
+/** Reads the values or ranges of a key. Throws FieldError. */
 function rangesOfRow({ operands }: LoadedKey, row: unknown): readonly Range[] {
-  return valuesOf(operands, row).map((value, index) => {
-    const ranges = rangesOf(operands[index], Array.isArray(value) ? [value] : value);
-    return ranges[0];
-  });
+  return valuesOf(operands, row).map((value, index) =>
+    within(placeIn(operands, index), () => rangeOf(operands[index], value)),
+  );
 }
 
-/** Packs single values: each padded to 4 bytes, but not a single one. Throws RangeError. */
-export function packed(fields: readonly TypedField[], row: unknown): Uint8Array {
+/** What a look-up reads: a named map, or the pairs of one that comes with the rule. */
+interface MapSource {
+  readonly key: readonly Field[];
+  readonly map: string | readonly (readonly [key: unknown, data: unknown])[];
+}
+
+/** Loads the data of these types for a key into register 1. */
+export function lookUpOrMake(
+  context: LowerContext,
+  { key, map }: MapSource,
+  types: readonly ValueType[],
+  widths: readonly Width[] = types.map((type) => widthOf(type)),
+): Lowered {
+  if (typeof map === "string") {
+    const data = context.setSpec?.(map)?.data;
+    const has = dataFields({ data });
+    const fits = has.length === types.length && has.every((one, i) => one === types[i] || types[i] === "integer");
+    if (data !== undefined && !fits) {
+      const what = has.length > 0 ? has.join(" . ") : (kindOfMap({ data }) ?? "verdict");
+      throw new FieldError("map", `a map with data of ${types.join(" . ")}, not of ${what}`, map);
+    }
+    return lookUp(context, key, map, 1);
+  }
+  const fields = types.map((type, index) => ({ type, width: widths[index] }));
+  const rows = map.map(([from, to], index) => ({
+    place: `map[${index}][0]`,
+    key: from,
+    data: within(`map[${index}][1]`, () => packed(fields, to)),
+  }));
+  return inlineLookup(context, { place: "key", fields: key }, rows, { dreg: 1 }, { fields });
+}
+
+/** Packs single values: each padded to 4 bytes, but not a single one. Throws FieldError. */
+function packed(fields: readonly TypedField[], row: unknown): Uint8Array {
   const values = valuesOf(fields, row);
-  return joinedParts(fields.map(({ type, width }, index) => bytesOfValue(type, values[index], width)));
+  return joinedParts(
+    fields.map(({ type, width }, index) =>
+      within(placeIn(fields, index), () => bytesOfValue(type, values[index], width)),
+    ),
+  );
 }
 
 function joinedParts(parts: readonly Uint8Array[]): Uint8Array {

@@ -3,11 +3,12 @@ import { BitwiseOp, ByteorderOp, NumgenType, register } from "../kernel/constant
 import type { Expr } from "../kernel/kernel.js";
 import { registerWord } from "../kernel/normalize.js";
 import { numberToBytes } from "../bytes/ip-ranges.js";
+import { FieldError, within } from "../language/fields/field-error.js";
 import { knownVersion, requireField, versionOf } from "./dependencies.js";
 import { FIELD_TYPES, type FieldType, type Width } from "../language/fields/field-types.js";
 import { type FieldEntry, fibField, FIELDS, SHORT_FIELDS, load } from "../language/fields/packet-fields.js";
 import { hostU32, lowered, type LowerContext, type Lowered } from "./lowered.js";
-import type { Field, GeneratedField } from "../language/rule.js";
+import type { Field, GeneratedField } from "../language/vocabulary.js";
 import { padded } from "../language/schema.js";
 import { expression, type KeyField, keyFieldOf } from "../language/set-userdata.js";
 
@@ -32,25 +33,25 @@ function addressVersion(context: LowerContext, field: keyof typeof SHORT_FIELDS,
   const own = versionOf(context.family);
   const asked = versionOfType(type);
   if (own !== undefined && asked !== undefined && own !== asked)
-    throw new RangeError(`an address of type ${type} does not fit a table of family ${context.family}`);
+    throw new FieldError("", `a field of type ${type}, which tables of family ${context.family} do not have`, field);
+  if (context.family === "arp") throw new FieldError("", "a field of packets in a table of family arp", field);
   const version = own ?? asked ?? knownVersion(context) ?? context.assumed;
   if (version !== undefined) return version;
   const names = SHORT_FIELDS[field];
-  throw new RangeError(
-    `in a table of family ${context.family}, ${field} may have either IP version: write "${names[4]}" or "${names[6]}", or declare the set before the rule`,
-  );
+  const either = `"${names[4]}" or "${names[6]}" in a table of family ${context.family}, or a set that is declared before the rule`;
+  throw new FieldError("", either, field);
 }
 
 export function versionOfType(type: string | undefined): 4 | 6 | undefined {
   return type === "ipv4_addr" ? 4 : type === "ipv6_addr" ? 6 : undefined;
 }
 
-/** Finds a field, and requires what it needs. Throws RangeError. */
+/** Finds a field, and requires what it needs. Throws FieldError. */
 export function operand(context: LowerContext, field: Field, type?: FieldType): Operand {
   if (typeof field !== "string") return generated(context, field);
   const name = isShort(field) ? SHORT_FIELDS[field][addressVersion(context, field, type)] : field;
   const entry: FieldEntry = FIELDS[name];
-  if (entry.settable === "only") throw new RangeError(`${name} cannot be read, only set`);
+  if (entry.settable === "only") throw new FieldError("", "a field that can be read, not only set", field);
   requireField(context, name, entry);
   // A random number of few values is what a set of type `index` holds.
   const isIndex = type === "index" && entry.type === "mark";
@@ -105,7 +106,11 @@ function generated(context: LowerContext, field: GeneratedField): Operand {
       const entry: FieldEntry = { type: "integer", bits: length, source: { from: "payload", base, offset } };
       const { isPartial, length: bytes } = load(entry, 1);
       if (isPartial && bytes > 4)
-        throw new RangeError("a raw field of more than 4 bytes must start and end at whole bytes");
+        throw new FieldError(
+          "length",
+          "whole bytes, which a raw field of more than 4 bytes must start and end at",
+          length,
+        );
       const text = `@${BASES[base]},${offset},${length}`;
       // nft lists these as ports.
       const port = text === "@th,0,16" ? "th sport" : text === "@th,16,16" ? "th dport" : undefined;
@@ -122,8 +127,7 @@ const NUMBER: Width = { bits: 32, length: 4, hostOrder: true };
 /** A generated number, from `offset` to less than `offset + modulus`. */
 function number(context: LowerContext, field: NumberField): Operand {
   const { modulus, offset = 0 } = field;
-  if (!Number.isInteger(modulus) || modulus < 1 || modulus + offset > 0xffffffff)
-    throw new RangeError(`${field.field}: mod ${modulus} offset ${offset} is out of range`);
+  if (modulus + offset > 0xffffffff) throw new FieldError("offset", `at most ${0xffffffff - modulus}`, offset);
   const range = { modulus, ...(offset === 0 ? {} : { offset }) };
   const base = {
     type: "index",
@@ -149,15 +153,14 @@ function number(context: LowerContext, field: NumberField): Operand {
       typeof: hashOf(1),
       load: (dreg) => [{ type: "hash", dreg, hashType: 1, ...range }],
     };
-  if (field.of.length === 0) throw new RangeError("jhash needs at least one field");
-  const hashed = field.of.map((one) => operand(context, one));
+  const hashed = field.of.map((one, index) => within(`of[${index}]`, () => operand(context, one)));
   return {
     ...base,
     text: field.field,
     typeof: hashOf(0, field.seed),
     load(dreg, room = HASHED_ROOM) {
       const first = registerWord(dreg) + room;
-      const { exprs, end } = loadOperands(hashed, first, "jhash and the key before it");
+      const { exprs, end } = loadOperands(hashed, first);
       // NFT_HASH_JENKINS
       const hash = {
         sreg: register(first),
@@ -182,13 +185,12 @@ const HASHED_ROOM_IN_KEY = 5;
 function loadOperands(
   operands: readonly Operand[],
   first: number,
-  what: string,
 ): { readonly exprs: readonly Expr[]; readonly end: number } {
   let end = first;
   const exprs = operands.flatMap((one) => {
     const from = end;
     end += padded(one.width.length) / 4;
-    if (end > WORDS) throw new RangeError(`${what}: exceeds the 64 bytes of the kernel's registers`);
+    if (end > WORDS) throw new FieldError("", "at most 64 bytes, which the kernel's registers have", one.text);
     return loadAlone(one, register(from));
   });
   return { exprs, end };
@@ -199,7 +201,8 @@ function loadAlone(one: Operand, reg: number): readonly Expr[] {
   const { isPartial, shift, length } = one.loaded;
   const exprs = one.load(reg, HASHED_ROOM_IN_KEY);
   if (!isPartial) return exprs;
-  if (shift > 0 && length > 1) throw new RangeError(`${one.text} cannot be part of a key: it is inside several bytes`);
+  if (shift > 0 && length > 1)
+    throw new FieldError("", "no field inside several bytes, which cannot be part of a key", one.text);
   const mask = {
     type: "bitwise",
     sreg: reg,
@@ -244,21 +247,20 @@ export interface LoadedKey extends Lowered {
   readonly operands: readonly Operand[];
 }
 
-/** Loads a key. `types` are those of the set, if they are known: they tell the IP versions of addresses. */
+/** Loads a key, which errors call `place`. `types` are those of the set, if they are known: they tell the IP versions of addresses. */
 export function loadKey(
   context: LowerContext,
   key: readonly Field[],
-  what: string,
+  place: string,
   types: readonly FieldType[] = [],
 ): LoadedKey {
-  if (key.length === 0) throw new RangeError(`${what}: a look-up needs at least one field`);
   if (key.slice(0, -1).some((field) => typeof field !== "string" && field.field === "jhash"))
-    throw new RangeError(`${what}: jhash must be the last field of a key`);
+    throw new FieldError(place, "a key with jhash as its last field", key.map(fieldName));
   // Conditions that are part of the text come first.
   for (const field of key)
     if (typeof field === "string" && !isShort(field) && FIELDS[field].source.from === "exthdr") operand(context, field);
-  const operands = key.map((field, index) => operand(context, field, types[index]));
-  const { exprs, end } = loadOperands(operands, 0, `key of ${what}`);
+  const operands = key.map((field, index) => within(`${place}[${index}]`, () => operand(context, field, types[index])));
+  const { exprs, end } = within(place, () => loadOperands(operands, 0));
   return { exprs, words: end, operands };
 }
 
@@ -274,18 +276,13 @@ function fits({ type, width }: Operand, expected: FieldType): boolean {
   );
 }
 
-/** Loads a key of a named set. Throws RangeError if it does not fit the set's key. */
-export function loadSetKey(context: LowerContext, key: readonly Field[], set: string): LoadedKey {
+/** Loads a key of a named set, which errors call `place`. Throws FieldError if it does not fit the set's key. */
+export function loadSetKey(context: LowerContext, key: readonly Field[], set: string, place = "key"): LoadedKey {
   const types = context.setSpec?.(set)?.key;
-  if (types !== undefined && types.length !== key.length)
-    throw new RangeError(
-      `set ${set} has keys of ${types.join(" . ")}, so ${key.map(fieldName).join(" . ")} does not fit`,
-    );
-  const loaded = loadKey(context, key, `set ${set}`, types);
-  if (types !== undefined && !loaded.operands.every((one, index) => fits(one, types[index])))
-    throw new RangeError(
-      `set ${set} has keys of ${types.join(" . ")}, so ${key.map(fieldName).join(" . ")} does not fit`,
-    );
+  const loaded = loadKey(context, key, place, types);
+  if (types === undefined) return loaded;
+  if (types.length !== key.length || !loaded.operands.every((one, index) => fits(one, types[index])))
+    throw new FieldError(place, `[${types.join(", ")}], the key of set ${set}`, key.map(fieldName));
   return loaded;
 }
 

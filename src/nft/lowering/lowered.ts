@@ -2,7 +2,7 @@
 import { BitwiseOp, CmpOp, LookupFlag } from "../kernel/constants.js";
 import type { Expr, Family } from "../kernel/kernel.js";
 import type { AnonymousSet } from "./anonymous-sets.js";
-import type { SetSpec } from "../language/rule.js";
+import type { SetSpec } from "../language/set-spec.js";
 
 export interface StatementOptions {
   readonly family: Family;
@@ -64,11 +64,6 @@ export function lowered(...exprs: readonly Expr[]): Lowered {
   return { exprs };
 }
 
-/**
- * One kind of statement. Conditions that it needs first go to `context.pieces`. Throws RangeError if the statement is meaningless.
- */
-export type StatementKind<Statement> = (statement: Statement, context: LowerContext) => Lowered;
-
 export function compare(data: Uint8Array, negate?: boolean): Expr {
   return { type: "cmp", sreg: 1, op: negate === true ? CmpOp.neq : CmpOp.eq, data };
 }
@@ -89,14 +84,11 @@ export function lookup(set: string, negate: boolean | undefined, setId?: number)
 
 /** Number in host byte order. */
 export function hostU32(value: number): Uint8Array {
-  if (!Number.isInteger(value) || value < 0 || value > 0xffffffff)
-    throw new RangeError(`not a 32-bit number: ${value}`);
   return new Uint8Array(Uint32Array.of(value).buffer);
 }
 
 /** Port in network byte order. */
 export function portBytes(port: number): Uint8Array {
-  if (!Number.isInteger(port) || port < 0 || port > 65535) throw new RangeError(`not a port: ${port}`);
   return Uint8Array.of(port >> 8, port & 0xff);
 }
 

@@ -18,52 +18,14 @@ import {
   variants,
 } from "../../base/shape.js";
 import type { Family } from "../kernel/kernel.js";
-import { hooksOf, prioritiesOf } from "../language/hooks-and-priorities.js";
-import { neverMatches } from "../language/never-matches.js";
+import { hooksOf, isOfDevices, kernelBaseOf, prioritiesOf } from "../language/hooks-and-priorities.js";
 import { OBJECTS } from "../language/object-kinds.js";
-import type { ChainSpec, Rule, SetSpec as FullSetSpec } from "../language/rule.js";
-import * as vocabulary from "../language/vocabulary.js";
-import { FieldError } from "../language/field-error.js";
-
-const { ACTIONS, comment, fieldMatch, name, problemOfAction, SET } = vocabulary;
-
-/** Throws FieldError for the first problem of the value, which the error calls `path`. */
-export function check(shape: Shape<unknown>, path: string, given: unknown): void {
-  const problem = shape.find(path, given);
-  if (problem !== undefined) throw new FieldError(problem.path, problem.expected, problem.value, problem.nearest);
-}
-
-const ANY_ACTION = variants("action", ACTIONS);
-const STATEMENTS = {
-  field: fieldMatch,
-  action: {
-    expected: "an action",
-    find: (path: string, given: unknown) => ANY_ACTION.find(path, given) ?? problemOfAction(path, given),
-  },
-};
-const STATEMENT = 'a statement, with "field" or "action"';
-/** One condition or one action. */
-const statement: Shape<unknown> = {
-  expected: STATEMENT,
-  find(path, given) {
-    const kind = isObject(given) ? (["action", "field"] as const).find((tag) => tag in given) : undefined;
-    return kind === undefined ? { path, expected: STATEMENT, value: given } : STATEMENTS[kind].find(path, given);
-  },
-};
+import type { ChainSpec } from "./rule.js";
+import type { SetSpec as FullSetSpec } from "../language/set-spec.js";
+import { check, FieldError } from "../language/fields/field-error.js";
+import { comment, name, SET } from "../language/vocabulary.js";
 
 const anyList = (of: string): Shape<unknown> => value(`a list of ${of}`, Array.isArray);
-const RULE = record({ statements: anyList("statements"), comment: optional(comment) }, "a rule, with statements");
-
-/** Checks a rule for tables of this family. Throws FieldError. */
-export function checkRule(path: string, rule: unknown, family: Family): void {
-  check(RULE, path, rule);
-  for (const [index, one] of (rule as Rule).statements.entries()) {
-    const at = `${path}, statement ${index}`;
-    check(statement, at, one);
-    const never = neverMatches(family, one);
-    if (never !== undefined) throw new FieldError(at, `a statement that packets of family ${family} can match`, never);
-  }
-}
 
 function numberOrName(
   expected: string,
@@ -90,7 +52,7 @@ function baseChain(family: Family): Shape<unknown> {
   );
 }
 
-/** Checks a chain for tables of this family. Throws FieldError. */
+/** Checks a chain for tables of this family, but not its rules, which are checked while they are lowered. Throws FieldError. */
 export function checkChain(spec: unknown, family: Family): void {
   const fields = {
     chain: name,
@@ -99,8 +61,15 @@ export function checkChain(spec: unknown, family: Family): void {
     comment: optional(comment),
   };
   checkNamed("chain", fields, "chain", spec);
-  const { chain, rules } = spec as ChainSpec;
-  for (const [index, rule] of rules.entries()) checkRule(`chain ${chain}, rule ${index}`, rule, family);
+  const { chain, base } = spec as ChainSpec;
+  if (base === undefined) return;
+  const needsDevices = isOfDevices(family, kernelBaseOf(base, family).hook);
+  if (needsDevices !== (base.devices ?? []).length > 0)
+    throw new FieldError(
+      `chain ${chain}, base, devices`,
+      needsDevices ? "devices, which this hook needs" : "none at this hook",
+      base.devices,
+    );
 }
 
 const KEPT_SET = { ...SET, keep: optional(flag) };

@@ -7,8 +7,10 @@ import type { Family, ObjectData, ObjectDump, ObjectInfo, ObjectRef } from "../k
 import { normalizeExpr } from "../kernel/normalize.js";
 import type { Of } from "../printing/registers.js";
 import { limitText } from "../printing/statement-text.js";
-import { limited } from "./actions.js";
-import { checkComment, checkName, commentOf } from "../bytes/names-and-comments.js";
+import { limited } from "./limits.js";
+import { FieldError } from "../language/fields/field-error.js";
+import { checkObject } from "./checks.js";
+import { commentOf } from "../bytes/names-and-comments.js";
 import { objectKey, type ObjectSpec, type SpecOf, type StateName, STATES } from "../language/object-kinds.js";
 import { OBJECT_TYPES } from "../language/vocabulary.js";
 
@@ -18,13 +20,12 @@ export interface DesiredObject extends ObjectRef {
   readonly data: ObjectData;
 }
 
-/** Throws RangeError if the kernel or nft cannot hold the specification. */
+/** Throws FieldError if the kernel or nft cannot hold the specification. */
 export function desiredObject(spec: ObjectSpec, family: Family): DesiredObject {
   const { kind, object } = spec;
-  checkName(kind, object);
-  checkComment(objectKey(spec), spec.comment);
+  checkObject(spec);
   if ((family === "arp" || family === "netdev") && (kind.startsWith("ct ") || kind === "synproxy"))
-    throw new RangeError(`${kind} ${object}: packets in a table of family ${family} have no connections`);
+    throw new FieldError(objectKey(spec), `an object of tables of family ${family}, which have no connections`, kind);
   return { object, objType: OBJECT_TYPES[kind], spec, data: dataOf(spec, family) };
 }
 
@@ -63,11 +64,10 @@ type Protocols = SpecOf<"ct helper"> | SpecOf<"ct timeout"> | SpecOf<"ct expecta
 function protocolsOf({ kind, object, protocol: l4, l3proto: given }: Protocols, family: Family) {
   const own = family === "ip" || family === "ip6" ? family : undefined;
   const version = given ?? own ?? "inet";
-  if (own !== undefined && version !== own)
-    throw new RangeError(`${kind} ${object}: l3proto ${version} does not fit a table of family ${family}`);
+  if (own !== undefined && version !== own) throw new FieldError(`${kind} ${object}, l3proto`, own, version);
   // Its addresses have one version.
   if (kind === "ct expectation" && version === "inet")
-    throw new RangeError(`ct expectation ${object}: l3proto is required in a table of family ${family}`);
+    throw new FieldError(`${kind} ${object}, l3proto`, `ip or ip6 in a table of family ${family}`, given);
   return { l3proto: NfProto[version], l4proto: IpProto[l4] };
 }
 
@@ -75,7 +75,7 @@ function timeoutsOf({ object, protocol: l4, policy: given }: SpecOf<"ct timeout"
   const states: readonly string[] = STATES[l4];
   const other = Object.keys(given).find((state) => !states.includes(state));
   if (other !== undefined)
-    throw new RangeError(`ct timeout ${object}: ${l4} has no state ${other}; its states are ${states.join(", ")}`);
+    throw new FieldError(`ct timeout ${object}, policy, ${other}`, `a state of ${l4}: ${states.join(", ")}`, other);
   const timeouts = states.map((state) => given[state as StateName]);
   return timeouts.slice(0, timeouts.findLastIndex((value) => value !== undefined) + 1);
 }

@@ -9,13 +9,15 @@ import type { KernelState } from "./table-dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/tracked-intervals.js";
 import { type DesiredChain, type NumberedChain, type PreparedRule, prepareRule } from "./diff.js";
-import { hooksOf, isOfDevices, kernelBaseOf } from "../language/hooks-and-priorities.js";
+import { kernelBaseOf } from "../language/hooks-and-priorities.js";
 import { versionOf } from "../lowering/dependencies.js";
 import { checkSetSpec } from "../language/schema.js";
-import { checkComment, checkName } from "../bytes/names-and-comments.js";
+import { FieldError, within } from "../language/fields/field-error.js";
+import { checkChain } from "../statements/checks.js";
 import { objectKey, type ObjectName, type ObjectSpec } from "../language/object-kinds.js";
 import { desiredObject, type DesiredObject } from "../statements/object-definitions.js";
-import type { ChainSpec, SetSpec } from "../language/rule.js";
+import type { ChainSpec } from "../statements/rule.js";
+import type { SetSpec } from "../language/set-spec.js";
 import type { FaultyObject } from "./apply-result.js";
 import { isObjectKey, VerdictRegistry } from "../elements/verdict-registry.js";
 
@@ -68,21 +70,15 @@ export class DesiredState implements ChangeGate {
 
   readonly setSpec = (name: string): SetSpec | undefined => this.sets.get(name)?.spec;
 
-  chain({ base, ...rest }: ChainSpec): void {
+  chain(given: ChainSpec): void {
     this.checkChangeable();
     const { family } = this.ref;
+    checkChain(given, family);
+    const { base, ...rest } = given;
     const spec: NumberedChain = { ...rest, ...(base !== undefined && { base: kernelBaseOf(base, family) }) };
     const former = this.chains.get(spec.chain);
     // Nothing to do if the chain is unchanged. But in a table of both IP families, the same words mean other expressions once a set has another key.
     if (former !== undefined && versionOf(family) !== undefined && isDeepStrictEqual(former.spec, spec)) return;
-    checkName("chain", spec.chain);
-    checkComment(`chain ${spec.chain}`, spec.comment);
-    if (spec.base !== undefined && !Object.values(hooksOf(family)).includes(spec.base.hook))
-      throw new RangeError(`chain ${spec.chain}: family ${family} has no hook ${spec.base.hook}`);
-    if (spec.base !== undefined && isOfDevices(family, spec.base.hook) !== (spec.base.devices ?? []).length > 0)
-      throw new RangeError(
-        `chain ${spec.chain}: ${spec.base.devices === undefined ? "this hook needs devices" : "devices do not fit this hook"}`,
-      );
     const rules = spec.rules.map((_, index) => this.#prepare(spec, index, this.setSpec));
     this.chains.set(spec.chain, { spec, rules });
     this.#dirty.chains.add(spec.chain);
@@ -91,7 +87,7 @@ export class DesiredState implements ChangeGate {
         if (!this.sets.has(set)) this.#awaiting.set(set, new Set(this.#awaiting.get(set)).add(spec.chain));
   }
 
-  /** Prepares the rules again that name the set, because they did not know its types. Throws RangeError, and changes nothing. */
+  /** Prepares the rules again that name the set, because they did not know its types. Throws FieldError, and changes nothing. */
   #prepareUsers(spec: SetSpec, chains: Iterable<string>): void {
     const setSpec = (name: string): SetSpec | undefined => (name === spec.set ? spec : this.setSpec(name));
     const changed = [...chains].flatMap((name): DesiredChain[] => {
@@ -109,7 +105,7 @@ export class DesiredState implements ChangeGate {
     this.#awaiting.delete(spec.set);
   }
 
-  /** Throws RangeError with the rule's place. */
+  /** Throws FieldError with the rule's place. */
   #prepare({ chain, rules }: ChainSpec, index: number, setSpec: (name: string) => SetSpec | undefined): PreparedRule {
     const { family } = this.ref;
     let isAwaiting = false;
@@ -118,19 +114,21 @@ export class DesiredState implements ChangeGate {
       isAwaiting ||= spec === undefined;
       return spec;
     };
-    try {
-      return prepareRule(rules[index], { family, setSpec: observed });
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      // An undeclared set may tell the IP version. Its declaration prepares the rule again.
-      for (const assumed of isAwaiting ? ([4, 6] as const) : [])
-        try {
-          return prepareRule(rules[index], { family, setSpec, assumed });
-        } catch (other) {
-          if (!(other instanceof RangeError)) throw other;
-        }
-      throw new RangeError(`chain ${chain}, rule ${index}: ${error.message}`, { cause: error });
-    }
+    return within(`chain ${chain}, rule ${index}`, () => {
+      try {
+        return prepareRule(rules[index], { family, setSpec: observed });
+      } catch (error) {
+        if (!(error instanceof FieldError)) throw error;
+        // An undeclared set may tell the IP version. Its declaration prepares the rule again.
+        for (const assumed of isAwaiting ? ([4, 6] as const) : [])
+          try {
+            return prepareRule(rules[index], { family, setSpec, assumed });
+          } catch (other) {
+            if (!(other instanceof FieldError)) throw other;
+          }
+        throw error;
+      }
+    });
   }
 
   removeChain(name: string): void {
@@ -219,7 +217,7 @@ export class DesiredState implements ChangeGate {
       try {
         if (spec !== undefined) this.#prepareUsers(spec, this.chains.keys());
       } catch (error) {
-        if (!(error instanceof RangeError)) throw error;
+        if (!(error instanceof FieldError)) throw error;
         throw this.#invalid({ kind: "set", set: name }, error.message);
       }
       this.#reshaped.delete(name);

@@ -7,8 +7,8 @@ import { readU32 } from "../bytes/bytes.js";
 import { inNetworkOrder } from "../language/intervals.js";
 import type { LoweredRule, StatementOptions } from "../lowering/lowered.js";
 import { objectNamed } from "../language/object-kinds.js";
-import { lowerRule } from "../statements/statements.js";
-import type { ChainSpec, Rule } from "../language/rule.js";
+import { lowerRule } from "../statements/lower-rule.js";
+import type { ChainSpec, Rule } from "../statements/rule.js";
 import { chainOf } from "../elements/verdict-registry.js";
 
 export interface References {

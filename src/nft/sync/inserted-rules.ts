@@ -9,13 +9,15 @@ import { createHash } from "node:crypto";
 import { Backoff } from "../../base/backoff.js";
 import type { ChangeBatch, ChangeEvent, Kernel, Op, RuleInfo, TableRef } from "../kernel/kernel.js";
 import { type Edit, prepareRule, type PreparedRule } from "./diff.js";
-import { checkComment, checkName, commentOf } from "../bytes/names-and-comments.js";
-import { printRule } from "../statements/statements.js";
+import { commentOf } from "../bytes/names-and-comments.js";
+import { check, FieldError, within } from "../language/fields/field-error.js";
+import { comment as commentShape } from "../language/vocabulary.js";
+import { printRule } from "../statements/lower-rule.js";
 import { describeForeignChanges } from "./describe-changes.js";
 import { driftOf } from "./drift.js";
 import { Plan } from "./plan.js";
 import { commitPlan, isDrift, joinCounts, joinResults, toTableError } from "./results.js";
-import type { Rule } from "../language/rule.js";
+import type { Rule } from "../statements/rule.js";
 import type { ApplyResult, Clock } from "./apply-result.js";
 import type { TablePlan } from "./plan-text.js";
 
@@ -76,24 +78,25 @@ export class InsertedRules {
   #sweepDue = true;
   #retryAt: number | undefined;
 
-  /** Throws RangeError if a comment cannot hold the mark. */
+  /** Throws FieldError if a comment cannot hold the mark. */
   constructor(kernel: Kernel, { own, ownerMark, clock }: InsertedRulesOptions) {
     this.#kernel = kernel;
     this.#own = own;
     this.#ownerMark = ownerMark;
     this.#clock = clock;
-    checkComment("owner mark", `${ownerMark}:${"x".repeat(HASH_CHARACTERS)}`);
+    check(commentShape, "owner mark", `${ownerMark}:${"x".repeat(HASH_CHARACTERS)}`);
     if (ownerMark === "" || /[\s:]/.test(ownerMark))
-      throw new RangeError(`owner mark ${JSON.stringify(ownerMark)} must not be empty or contain spaces or colons`);
+      throw new FieldError("owner mark", "a word without spaces and colons", ownerMark);
   }
 
   /** Desires exactly these rules at that end of the chain. */
   set(insertion: Insertion): void {
-    checkName("table", insertion.table);
-    checkName("chain", insertion.chain);
     const foreign = this.#foreignChain(insertion, insertion.chain);
     const seen = new Map<string, number>();
-    const rules = insertion.rules.map((rule) => mark(rule, insertion, this.#ownerMark, seen));
+    const { table, chain } = insertion;
+    const rules = insertion.rules.map((rule, index) =>
+      within(`insertion in ${table} ${chain}, rule ${index}`, () => mark(rule, insertion, this.#ownerMark, seen)),
+    );
     foreign.desired = { ...foreign.desired, [insertion.mode]: rules };
     foreign.state = "open";
   }
@@ -310,7 +313,7 @@ function mark(source: Rule, { family, mode }: Insertion, ownerMark: string, seen
   seen.set(text, occurrence + 1);
   const hash = createHash("sha256").update(`${occurrence} ${text}`).digest("base64url").slice(0, HASH_CHARACTERS);
   const comment = `${ownerMark}:${hash}${rule.comment === undefined ? "" : ` ${rule.comment}`}`;
-  checkComment("inserted rule", comment);
+  check(commentShape, "comment", comment);
   return { ...rule, comment, text: printRule({ ...source, comment }, { family }) };
 }
 

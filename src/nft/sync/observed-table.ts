@@ -19,7 +19,7 @@ import {
   type TableDump,
   unlessTorn,
 } from "./table-dump.js";
-import type { SetSpec } from "../language/rule.js";
+import type { SetSpec } from "../language/set-spec.js";
 import type { Drift } from "./apply-result.js";
 import type { DesiredState } from "./desired-state.js";
 import type { Snapshot } from "./snapshot.js";

@@ -13,8 +13,9 @@ import { commentOf } from "../bytes/names-and-comments.js";
 import { keyOfType } from "../language/object-kinds.js";
 import { renderTable } from "./print.js";
 import { printKey, printPacked } from "../elements/print-key.js";
-import type { FieldType, SetSpec } from "../language/rule.js";
-import { printRule } from "../statements/statements.js";
+import type { FieldType } from "../language/fields/field-types.js";
+import type { SetSpec } from "../language/set-spec.js";
+import { printRule } from "../statements/lower-rule.js";
 import type { DesiredState } from "./desired-state.js";
 import type { Counts, PlannedOp } from "./plan.js";
 

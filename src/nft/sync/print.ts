@@ -12,8 +12,8 @@ import { kindOfMap } from "../language/object-kinds.js";
 import { renderObject } from "../statements/object-definitions.js";
 import { printKey, printPacked } from "../elements/print-key.js";
 import { dataFields, hasTargets, sizeFor } from "../language/schema.js";
-import { printRule } from "../statements/statements.js";
-import type { SetSpec } from "../language/rule.js";
+import { printRule } from "../statements/lower-rule.js";
+import type { SetSpec } from "../language/set-spec.js";
 import type { NumberedChain } from "./diff.js";
 
 /**

@@ -16,8 +16,8 @@
 import { DATA_VERDICT, DataTypeId, Hook, Priority, SetFlag, TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
 import type { BaseChain, ElementBatch, Family, Kernel, Op, SetInfo, TableInfo } from "../kernel/kernel.js";
-import { lowerRule } from "../statements/statements.js";
-import type { Statement } from "../language/rule.js";
+import { lowerRule } from "../statements/lower-rule.js";
+import type { Statement } from "../statements/rule.js";
 import type { FaultyObject } from "./apply-result.js";
 
 /** The properties of the kernel that a Table or a ruleset of services depends on. */

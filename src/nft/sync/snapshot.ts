@@ -4,7 +4,7 @@ import type { TrackedElements } from "../elements/tracked-elements.js";
 import type { References } from "./diff.js";
 import { objectFate } from "../statements/object-definitions.js";
 import { fitsSize, formOf, hasTargets, serves, setInfo, sizeFor } from "../language/schema.js";
-import type { SetSpec } from "../language/rule.js";
+import type { SetSpec } from "../language/set-spec.js";
 import type { DesiredState, DirtyNames } from "./desired-state.js";
 import { type ChainPlan, chainServes, type Names, namesAny, type ObjectPlan, type SetPlan } from "./plan.js";
 import { type KernelState, packetsComeBy } from "./table-dump.js";

@@ -2,7 +2,8 @@
 import type { Kernel } from "../../../src/nft/kernel/kernel.js";
 import { Table } from "../../../src/nft/engine-exports.js";
 import type { ElementSet } from "../../../src/nft/elements/element-set.js";
-import type { Rule, SetSpec, Statement } from "../../../src/nft/language/rule.js";
+import type { Rule, Statement } from "../../../src/nft/statements/rule.js";
+import type { SetSpec } from "../../../src/nft/language/set-spec.js";
 import type { ApplyResult, Clock, TableOptions } from "../../../src/nft/sync/apply-result.js";
 import { ip } from "../../support/operations.ts";
 

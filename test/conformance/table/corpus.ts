@@ -1,6 +1,8 @@
 /** Rules with every statement, in many forms, for comparison with nft's result for their text. */
+import type { ValueRange } from "../../../src/nft/language/fields/values.js";
 import type { Family } from "../../../src/nft/kernel/kernel.js";
-import type { SetSpec, Statement } from "../../../src/nft/language/rule.js";
+import type { SetSpec } from "../../../src/nft/language/set-spec.js";
+import type { Statement } from "../../../src/nft/statements/rule.js";
 
 export interface CorpusRule {
   readonly families: readonly Family[];
@@ -42,7 +44,7 @@ export function setsOfCorpus(family: Family): SetSpec[] {
 
 const tcp: Statement = { field: "meta l4proto", value: "tcp" };
 const udp: Statement = { field: "meta l4proto", value: "udp" };
-const dport = (...ports: (number | [number, number])[]): Statement => ({ field: "th dport", op: "in", value: ports });
+const dport = (...ports: (number | ValueRange<number>)[]): Statement => ({ field: "th dport", op: "in", value: ports });
 const accept: Statement = { action: "verdict", verdict: "accept" };
 const drop: Statement = { action: "verdict", verdict: "drop" };
 const saddr = (family: Family): "ip saddr" => (family === "ip6" ? ("ip6 saddr" as "ip saddr") : "ip saddr");
@@ -294,9 +296,9 @@ for (const protocol of ["tcp", "udp", "sctp", "dccp", "udplite"] as const) {
     const field = `${protocol} ${port}` as "tcp dport";
     add(PACKETS, { field, value: 53 });
     add(PACKETS, { field, op: "!=", value: 53 });
-    add(PACKETS, { field, value: [[1000, 2000]] });
-    add(PACKETS, { field, op: "!=", value: [[1000, 2000]] });
-    add(PACKETS, { field, op: "in", value: [22, 80, [8000, 8010]] }, accept);
+    add(PACKETS, { field, value: [{ from: 1000, to: 2000 }] });
+    add(PACKETS, { field, op: "!=", value: [{ from: 1000, to: 2000 }] });
+    add(PACKETS, { field, op: "in", value: [22, 80, { from: 8000, to: 8010 }] }, accept);
     add(PACKETS, { field, op: "not in", value: [22, 80, 443] }, drop);
     add(PACKETS, { field, value: "@ports" });
     add(PACKETS, { field: ["meta l4proto", field], op: "in", value: [[protocol, 22]] });
@@ -420,7 +422,7 @@ add(IP, { field: "ct direction", value: "original" });
 add(IP, { field: "ct bytes", op: ">", value: 1_000_000 }, { action: "counter" });
 add(IP, { field: "ct original packets", op: "<=", value: 10 });
 add(IP, { field: "ct expiration", op: "<", value: 30_000 });
-add(IP, tcp, { field: "ct original proto-dst", op: "in", value: [22, [8000, 8080]] });
+add(IP, tcp, { field: "ct original proto-dst", op: "in", value: [22, { from: 8000, to: 8080 }] });
 add(IP, { action: "set", field: "ct mark", value: 7 });
 add(IP, { action: "set", field: "ct mark", value: { from: "ct mark", mask: 0xffff00ff, xor: 0x100 } });
 add(IP, { action: "set", field: "ct mark", value: { from: "meta mark" } });
@@ -446,7 +448,7 @@ for (const code of ["addr-unreachable", "policy-fail", "reject-route"] as const)
 add(IP, { action: "reject", with: "tcp-reset" });
 add(IP, { field: "tcp dport", value: 113 }, { action: "reject", with: "tcp-reset" });
 add(IP, { action: "queue", num: 3 });
-add(IP, { action: "queue", num: [1, 4], bypass: true, fanout: true });
+add(IP, { action: "queue", num: { from: 1, to: 4 }, bypass: true, fanout: true });
 add(IP, { action: "queue", num: 0, bypass: true });
 add(IP, { action: "queue", num: { field: "symhash", modulus: 4 } });
 add(
@@ -476,22 +478,22 @@ for (const options of [
   { random: true, persistent: true },
 ]) {
   nat("srcnat", IP, { action: "masquerade", ...options });
-  nat("srcnat", IP, tcp, { action: "masquerade", ports: [1024, 2048], ...options });
+  nat("srcnat", IP, tcp, { action: "masquerade", ports: { from: 1024, to: 2048 }, ...options });
   nat("dstnat", IP, { action: "redirect", ...options });
   nat("dstnat", IP, tcp, { action: "redirect", ports: 8080, ...options });
   nat("srcnat", ["ip", "inet"], { action: "snat", address: "192.0.2.1", ...options });
-  nat("srcnat", ["ip", "inet"], { action: "snat", address: ["192.0.2.1", "192.0.2.9"], ...options });
+  nat("srcnat", ["ip", "inet"], { action: "snat", address: "192.0.2.1-192.0.2.9", ...options });
   nat("dstnat", ["ip", "inet"], { action: "dnat", address: "192.0.2.1", ...options });
   nat("srcnat", ["ip6", "inet"], { action: "snat", address: "2001:db8::1", ...options });
-  nat("dstnat", ["ip6", "inet"], { action: "dnat", address: ["2001:db8::1", "2001:db8::9"], ...options });
+  nat("dstnat", ["ip6", "inet"], { action: "dnat", address: "2001:db8::1-2001:db8::9", ...options });
 }
 for (const [families, address] of [
   [["ip", "inet"], "192.0.2.1"],
   [["ip6", "inet"], "2001:db8::1"],
 ] as const) {
   nat("dstnat", families, tcp, { action: "dnat", address, port: 80 });
-  nat("dstnat", families, tcp, { action: "dnat", address, port: [80, 90] });
-  nat("srcnat", families, udp, { action: "snat", address, port: [1024, 65535] });
+  nat("dstnat", families, tcp, { action: "dnat", address, port: { from: 80, to: 90 } });
+  nat("srcnat", families, udp, { action: "snat", address, port: { from: 1024, to: 65535 } });
 }
 nat("dstnat", ["ip", "ip6"], tcp, { action: "dnat", port: 80 });
 nat("dstnat", IP, tcp, {
@@ -528,7 +530,7 @@ add(PACKETS, {
   action: "vmap",
   key: ["tcp dport"],
   map: [
-    [[1, 1023], verdicts.drop],
+    [{ from: 1, to: 1023 }, verdicts.drop],
     [8080, verdicts.accept],
   ],
 });
@@ -536,16 +538,16 @@ add(PACKETS, {
   action: "vmap",
   key: ["meta mark"],
   map: [
-    [[1, 9], verdicts.drop],
-    [[256, 511], verdicts.accept],
+    [{ from: 1, to: 9 }, verdicts.drop],
+    [{ from: 256, to: 511 }, verdicts.accept],
   ],
 });
 add(PACKETS, {
   action: "vmap",
   key: ["th dport", "meta mark"],
   map: [
-    [[[1, 9], 7], verdicts.drop],
-    [[80, [256, 511]], verdicts.accept],
+    [[{ from: 1, to: 9 }, 7], verdicts.drop],
+    [[80, { from: 256, to: 511 }], verdicts.accept],
   ],
 });
 add(PACKETS, {
@@ -554,8 +556,8 @@ add(PACKETS, {
   value: {
     key: ["th dport"],
     map: [
-      [[1, 1023], 1],
-      [[1024, 65535], 2],
+      [{ from: 1, to: 1023 }, 1],
+      [{ from: 1024, to: 65535 }, 2],
     ],
   },
 });
@@ -563,7 +565,7 @@ add(["ip", "inet", "bridge", "netdev"], {
   action: "vmap",
   key: ["ip saddr", "tcp dport"],
   map: [
-    [["10.0.0.0/8", [1, 1023]], verdicts.drop],
+    [["10.0.0.0/8", { from: 1, to: 1023 }], verdicts.drop],
     [["192.0.2.1", 80], verdicts.accept],
   ],
 });
@@ -599,8 +601,12 @@ add(["ip", "inet", "bridge", "netdev"], {
   field: "meta mark",
   value: { from: { field: "jhash", of: ["ip dscp", "ip saddr"], modulus: 4, seed: 1 } },
 });
-add(["ip", "inet", "bridge", "netdev"], { field: "ip length", op: "in", value: [[1, 9], [5, 20], 100] });
-add(ALL, { field: "meta mark", op: "in", value: [[1, 300], [256, 511], 0xffffffff] });
+add(["ip", "inet", "bridge", "netdev"], {
+  field: "ip length",
+  op: "in",
+  value: [{ from: 1, to: 9 }, { from: 5, to: 20 }, 100],
+});
+add(ALL, { field: "meta mark", op: "in", value: [{ from: 1, to: 300 }, { from: 256, to: 511 }, 0xffffffff] });
 add(ALL, { field: "meta length", op: "in", value: [1, 1, 0xffffffff] });
 
 export const CORPUS: readonly CorpusRule[] = rules;

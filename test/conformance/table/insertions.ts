@@ -2,7 +2,7 @@
 import { beforeEach, expect, it } from "vitest";
 import { Table } from "../../../src/nft/table.js";
 import { TableWatch } from "../../../src/nft/table-watch.js";
-import type { Rule } from "../../../src/nft/language/rule.js";
+import type { Rule } from "../../../src/nft/statements/rule.js";
 import type { Op } from "../../../src/nft/kernel/kernel.js";
 import { commentOf } from "../../../src/nft/bytes/names-and-comments.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";

@@ -1,7 +1,7 @@
 /** Ranges of one or more fields, and catch-all elements. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, it } from "vitest";
-import { FieldError } from "../../../src/nft/language/field-error.js";
+import { FieldError } from "../../../src/nft/language/fields/field-error.js";
 import type { SetEntry, SetSpec } from "../../../src/nft/handles/set-spec.js";
 import type { Kernel } from "../../../src/nft/kernel/kernel.js";
 import { CATCH_ALL } from "../../../src/nft/elements/rows.js";

@@ -1,8 +1,10 @@
 /** Rules made from the table of fields: every field with every form of comparison, and random rules. */
+import type { ValueRange } from "../../../src/nft/language/fields/values.js";
 import type { Family } from "../../../src/nft/kernel/kernel.js";
 import { FIELD_TYPES, type ValueType } from "../../../src/nft/language/fields/field-types.js";
 import { type FieldEntry, type FieldName, FIELDS } from "../../../src/nft/language/fields/packet-fields.js";
-import type { Comparison, Field, Statement } from "../../../src/nft/language/rule.js";
+import type { Comparison, Field } from "../../../src/nft/language/vocabulary.js";
+import type { Statement } from "../../../src/nft/statements/rule.js";
 import type { Dice } from "../../support/dice.ts";
 
 export const FAMILIES: readonly Family[] = ["ip", "ip6", "inet", "bridge", "netdev", "arp"];
@@ -50,10 +52,10 @@ export function comparisonOf(name: FieldName, form: Form, dice: Dice): Statement
       ...(op === undefined ? {} : { op }),
       ...(mask === undefined ? {} : { mask }),
     }) as unknown as Statement;
-  const ends = (): [number, number] => {
+  const ends = (): ValueRange<number> => {
     const most = type === "day" ? 6 : Math.min(2 ** bits - 1, 60_000);
     const from = dice.below(most);
-    return [from, from + 1 + dice.below(most - from)];
+    return { from, to: from + 1 + dice.below(most - from) };
   };
   switch (form) {
     case "one":
@@ -71,7 +73,7 @@ export function comparisonOf(name: FieldName, form: Form, dice: Dice): Statement
       return isNumber && bits > 1 && type !== "boolean" ? of([ends()], form === "range" ? "==" : "!=") : undefined;
     case "less":
       return isNumber && bits > 1 && type !== "boolean"
-        ? of(ends()[1], dice.pick(["<", ">", "<=", ">="] as const))
+        ? of(ends().to, dice.pick(["<", ">", "<=", ">="] as const))
         : undefined;
     case "network":
       if (kind !== "address") return undefined;
@@ -93,14 +95,14 @@ const KEY_FIELDS = READABLE.filter(
 );
 
 /** A value, or for some types a range. */
-function valueOrRange(name: FieldName, dice: Dice): string | number | readonly [number, number] {
+function valueOrRange(name: FieldName, dice: Dice): string | number | ValueRange<number> {
   const { type, bits }: FieldEntry = FIELDS[name];
   const { kind } = FIELD_TYPES[type];
   if (kind === "address") return bits === 32 ? dice.pick(["10.0.0.0/8", "172.16.0.1-172.16.0.9"]) : "2001:db8::/32";
   if ((kind !== "number" && kind !== "port") || bits < 2) return valueOf(name, dice);
   const most = type === "day" ? 6 : Math.min(2 ** bits - 1, 60_000);
   const from = dice.below(most);
-  return [from, from + 1 + dice.below(most - from)];
+  return { from, to: from + 1 + dice.below(most - from) };
 }
 
 /** A look-up in a set that comes with the rule. */

@@ -1,6 +1,8 @@
 /** Rules with every match and action of the Table, in every form, for comparison with nft's result for their text. */
 import type { Family } from "../../../src/nft/kernel/kernel.js";
-import type { Field, SetSpec, Statement } from "../../../src/nft/language/rule.js";
+import type { Field } from "../../../src/nft/language/vocabulary.js";
+import type { SetSpec } from "../../../src/nft/language/set-spec.js";
+import type { Statement } from "../../../src/nft/statements/rule.js";
 
 export interface Case {
   readonly name: string;
@@ -74,8 +76,8 @@ const COMMON: [string, ...Statement[]][] = [
   ["a port", { field: "th dport", value: 80 }],
   ["not a port", { field: "th sport", op: "!=", value: 80 }],
   ["a port of TCP", tcp, { field: "th dport", value: 80 }],
-  ["a port range", { field: "th dport", value: [[80, 90]] }],
-  ["not a port range", { field: "th dport", op: "!=", value: [[80, 90]] }],
+  ["a port range", { field: "th dport", value: [{ from: 80, to: 90 }] }],
+  ["not a port range", { field: "th dport", op: "!=", value: [{ from: 80, to: 90 }] }],
   ["ports", { field: "th sport", value: [443, 80, 80] }],
   ["not ports", { field: "th sport", op: "!=", value: [80, 443] }],
   [
@@ -83,7 +85,7 @@ const COMMON: [string, ...Statement[]][] = [
     {
       field: "th dport",
       value: Array.from({ length: 30 }, (_, i) =>
-        i % 2 === 0 ? 1000 + i * 10 : ([1000 + i * 10, 1005 + i * 10] as const),
+        i % 2 === 0 ? 1000 + i * 10 : { from: 1000 + i * 10, to: 1005 + i * 10 },
       ),
     },
   ],
@@ -241,7 +243,7 @@ function natCases(family: Family, address: string): Case[] {
     srcnat("masquerade fully random", { action: "masquerade", fullyRandom: true }),
     srcnat("masquerade random", { action: "masquerade", random: true }),
     srcnat("masquerade to a port", tcp, { action: "masquerade", ports: 1024 }),
-    srcnat("masquerade to ports", tcp, { action: "masquerade", ports: [1024, 2048], fullyRandom: true }),
+    srcnat("masquerade to ports", tcp, { action: "masquerade", ports: { from: 1024, to: 2048 }, fullyRandom: true }),
     srcnat("outgoing interface", { field: "oifname", value: "eth*" }),
     srcnat("address type by outgoing interface", {
       field: { field: "fib", of: ["daddr", "oif"], result: "type" },

@@ -43,7 +43,7 @@ const input: Statement[][] = [
     { action: "log", prefix: "ssh-flood ", level: "warn" },
     drop,
   ],
-  [{ field: "tcp dport", value: [22, [8000, 8010]] }, admin, counter, accept],
+  [{ field: "tcp dport", value: [22, { from: 8000, to: 8010 }] }, admin, counter, accept],
   [
     { action: "limit", rate: 10, per: "minute" },
     { action: "log", prefix: "fw-drop ", group: 7 },

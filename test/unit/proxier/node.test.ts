@@ -6,7 +6,7 @@ import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { interfaceAddress as on } from "../../fakes/fake-interfaces.ts";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { Proxier } from "../../../src/proxier/proxier.js";
-import { addressBytes } from "../../../src/nft/bytes/ip-ranges.js";
+import { addressBytes } from "../../../src/base/ip.js";
 import { keptIn } from "../../support/log.ts";
 import { outcomesOf } from "./support/packets.js";
 import { decoded, putObjects } from "../../support/decoded.js";
@@ -81,7 +81,7 @@ async function served(family: "ip" | "ip6"): Promise<string[]> {
   ).sort();
 }
 const hex = (...addresses: readonly string[]): string[] =>
-  addresses.map((address) => Buffer.from(addressBytes(address)).toString("hex")).sort();
+  addresses.map((address) => Buffer.from(addressBytes(address)!).toString("hex")).sort();
 
 describe("interface addresses", () => {
   it("are served while the kernel reports them, in both families, and nothing else is written", async () => {

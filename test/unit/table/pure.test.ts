@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 
 import { TableFlag } from "../../../src/nft/kernel/constants.js";
 import type { ElementBatch } from "../../../src/nft/kernel/kernel.js";
+import { addressBytes } from "../../../src/base/ip.js";
 import {
-  addressBytes,
   addressText,
   mergeRanges,
   parseNetwork,
@@ -23,11 +23,11 @@ import {
   checkSetSpec,
 } from "../../../src/nft/language/schema.js";
 import { fateOf, type TableFate } from "../../../src/nft/sync/quirks.js";
-import { checkComment, checkName, commentData, commentOf } from "../../../src/nft/bytes/names-and-comments.js";
-import type { SetSpec } from "../../../src/nft/language/rule.js";
+import { commentData, commentOf, isName, isQuotable } from "../../../src/nft/bytes/names-and-comments.js";
+import type { SetSpec } from "../../../src/nft/language/set-spec.js";
 
 const merged = (...nets: string[]): string[] =>
-  mergeRanges(nets.map(parseNetwork)).map((range) => rangeText(range, nets[0].includes(":") ? 16 : 4));
+  mergeRanges(nets.map((net) => parseNetwork(net)!)).map((range) => rangeText(range, nets[0].includes(":") ? 16 : 4));
 
 describe("networks", () => {
   it("are parsed, masked, merged and printed", () => {
@@ -41,12 +41,12 @@ describe("networks", () => {
   it.each(["10.0.0.0/33", "10.0.0", "fd00::/129", "fe80::1%eth0", "10.0.0.0/", "010.0.0.1", "x", "", "10.0.0.0/-1"])(
     "%j is refused",
     (text) => {
-      expect(() => parseNetwork(text)).toThrow(RangeError);
+      expect(parseNetwork(text)).toBeUndefined();
     },
   );
   it("round-trip as text", () => {
     for (const text of ["10.1.2.3", "fd00::1", "::ffff:1.2.3.4", "::"])
-      expect([...addressBytes(addressText(addressBytes(text)))]).toEqual([...addressBytes(text)]);
+      expect([...addressBytes(addressText(addressBytes(text)!))!]).toEqual([...addressBytes(text)!]);
   });
   it("know which ranges are a prefix", () => {
     expect(prefixLength({ from: 0n, to: 255n }, 32)).toBe(24);
@@ -63,15 +63,15 @@ describe("interval elements", () => {
     return Array.from({ length: count }, (_, i) => bytes.subarray(i * 8, (i + 1) * 8));
   };
   it("are start and exclusive end, without an end at the maximum", () => {
-    expect(hex(recordsOf(mergeRanges([parseNetwork("10.0.0.0/8"), parseNetwork("224.0.0.0/3")])))).toEqual([
+    expect(hex(recordsOf(mergeRanges([parseNetwork("10.0.0.0/8")!, parseNetwork("224.0.0.0/3")!])))).toEqual([
       "0a00000000000000",
       "0b00000001000000",
       "e000000000000000",
     ]);
-    expect(hex(recordsOf(mergeRanges([parseNetwork("0.0.0.0/0")])))).toEqual(["0000000000000000"]);
+    expect(hex(recordsOf(mergeRanges([parseNetwork("0.0.0.0/0")!])))).toEqual(["0000000000000000"]);
   });
   it("can be converted back to the ranges, in any order, and invalid ones are detected", () => {
-    const ranges = mergeRanges(["10.0.0.0/8", "12.0.0.0/32", "255.0.0.0/8"].map(parseNetwork));
+    const ranges = mergeRanges(["10.0.0.0/8", "12.0.0.0/32", "255.0.0.0/8"].map((net) => parseNetwork(net)!));
     const records = recordsOf(ranges);
     const batch = (...list: Uint8Array[]): ElementBatch => ({
       count: list.length,
@@ -145,15 +145,11 @@ describe("editScript", () => {
 
 describe("names and comments", () => {
   it("have the limits of the kernel and nft", () => {
-    expect(() => checkName("chain", "a".repeat(255))).not.toThrow();
-    expect(() => checkName("chain", "a".repeat(256))).toThrow(/255 bytes/);
-    for (const name of ["firewall/x/tcp/p", "a.b", "_x-1"]) expect(() => checkName("chain", name)).not.toThrow();
-    for (const name of ["", "1a", "a b", "a{", 'a"', "-a", "ä"])
-      expect(() => checkName("chain", name)).toThrow(RangeError);
-    expect(() => checkComment("rule", "x".repeat(128))).not.toThrow();
-    expect(() => checkComment("rule", "ü".repeat(65))).toThrow(/128 bytes/);
-    expect(() => checkComment("rule", 'a"b')).toThrow(/quote/);
-    expect(() => checkComment("rule", "a\nb")).toThrow(/quote/);
+    for (const name of ["a".repeat(255), "firewall/x/tcp/p", "a.b", "_x-1"]) expect(isName(name), name).toBe(true);
+    for (const name of ["a".repeat(256), "", "1a", "a b", "a{", 'a"', "-a", "ä"])
+      expect(isName(name), name).toBe(false);
+    expect(isQuotable("x".repeat(128), 128)).toBe(true);
+    for (const comment of ["ü".repeat(65), 'a"b', "a\nb"]) expect(isQuotable(comment, 128), comment).toBe(false);
   });
   it("are written into userdata in nft's format", () => {
     expect([...(commentData("hi") ?? [])]).toEqual([0, 3, 0x68, 0x69, 0]);
@@ -217,14 +213,11 @@ describe("set specifications", () => {
     expect(fitsSize(70, { ...endpoints, size: 77 }, 0)).toBe(false);
   });
   it("contradictory specifications are refused", () => {
-    expect(() => checkSetSpec({ set: "x", key: [] })).toThrow(/key is empty/);
-    expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], data: [] })).toThrow(/data is empty/);
     expect(() => checkSetSpec({ set: "x", key: Array.from({ length: 5 }, () => "ipv6_addr" as const) })).toThrow(
       /64 bytes/,
     );
     expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], interval: true, dynamic: true })).toThrow(/interval/);
-    expect(() => checkSetSpec({ set: "x", key: ["ct_state"], interval: true })).toThrow(/flags have no ranges/);
-    expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], size: 0 })).toThrow(/size/);
+    expect(() => checkSetSpec({ set: "x", key: ["ct_state"], interval: true })).toThrow(/no flags/);
   });
 });
 

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { ElementBatch } from "../../../src/nft/kernel/kernel.js";
 import { TrackedElements } from "../../../src/nft/elements/tracked-elements.js";
 import type { PackedChange } from "../../../src/nft/elements/batch-writer.js";
-import type { SetSpec } from "../../../src/nft/language/rule.js";
+import type { SetSpec } from "../../../src/nft/language/set-spec.js";
 import { VerdictRegistry } from "../../../src/nft/elements/verdict-registry.js";
 
 const key = (n: number): Uint8Array => Uint8Array.of(10, n >> 16, (n >> 8) & 255, n & 255);

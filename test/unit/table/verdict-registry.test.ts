@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { Table } from "../../../src/nft/engine-exports.js";
-import type { SetSpec } from "../../../src/nft/language/rule.js";
+import type { SetSpec } from "../../../src/nft/language/set-spec.js";
 import { drop, OWN, rule } from "../../conformance/table/build.js";
 import { Dice } from "../../support/dice.ts";
 

@@ -4,8 +4,10 @@
  */
 import { LITTLE_ENDIAN } from "../../../base/byte-order.js";
 import { addressBytes, formatAddress } from "../../../base/ip.js";
-import { protocolNumber } from "../../../base/protocols.js";
+import { closest } from "../../../base/closest.js";
+import { protocolNames, protocolNumber } from "../../../base/protocols.js";
 import { AddressType, CtEvent, CtState, CtStatus, DataTypeId, TcpFlag } from "../../kernel/constants.js";
+import { FieldError } from "./field-error.js";
 import { isInterfaceName } from "../../bytes/names-and-comments.js";
 
 /** How the bytes of a type look. "flags": a number whose bits have names. */
@@ -308,11 +310,13 @@ export function widthOf(field: ValueType): Width {
   return WIDTHS[field];
 }
 
-/** Returns a value in the kernel's form. Throws RangeError. */
+/** Returns a value in the kernel's form. Throws FieldError. */
 export function bytesOfValue(field: ValueType, value: unknown, width: Width = widthOf(field)): Uint8Array {
   const bytes = new Uint8Array(width.length);
   if (writeValue(field, value, new DataView(bytes.buffer), 0, width)) return bytes;
-  throw new RangeError(`expected ${expectedValue(field, width.bits)}, found ${JSON.stringify(value)}`);
+  const names = field === "inet_proto" ? protocolNames() : namesOf(field);
+  const nearest = typeof value === "string" ? closest(value, names) : undefined;
+  throw new FieldError("", expectedValue(field, width.bits), value, nearest);
 }
 
 function readNumber(bytes: Uint8Array, hostOrder: boolean): number {

@@ -8,6 +8,8 @@ import {
   type Range,
 } from "../../bytes/ip-ranges.js";
 import { LITTLE_ENDIAN } from "../../../base/byte-order.js";
+import { isObject } from "../../../base/shape.js";
+import { FieldError, within } from "./field-error.js";
 import { bytesOfValue, expectedValue, FIELD_TYPES, isNumeric, type ValueType, type Width } from "./field-types.js";
 
 /** The type and the form of a value. */
@@ -43,46 +45,49 @@ export function numeric({ type, width }: TypedField): Width {
   return FIELD_TYPES[type].kind === "text" ? { ...width, hostOrder: false } : width;
 }
 
-/** Reads one value or range. Throws RangeError. */
-function rangeOf(operand: TypedField, value: unknown): Range {
+/** All values between two, both included. */
+export interface ValueRange<V> {
+  readonly from: V;
+  readonly to: V;
+}
+
+/** Why a range is refused. */
+export const ORDERED_RANGE = "a range whose end is not before its start";
+
+function isRange(value: unknown): value is ValueRange<unknown> {
+  return isObject(value) && Object.keys(value).toSorted().join() === "from,to";
+}
+
+/** Reads one value or range. Throws FieldError. */
+export function rangeOf(operand: TypedField, value: unknown): Range {
   const { type } = operand;
   const width = numeric(operand);
-  if (Array.isArray(value)) {
-    if (value.length !== 2) throw new RangeError(`expected [from, to], found ${JSON.stringify(value)}`);
-    const [from, to] = [toNumber(type, value[0], width), toNumber(type, value[1], width)];
-    if (to < from) throw new RangeError(`not a range: ${value[0]}-${value[1]}`);
+  if (isRange(value)) {
+    const from = within("from", () => toNumber(type, value.from, width));
+    const to = within("to", () => toNumber(type, value.to, width));
+    if (to < from) throw new FieldError("", ORDERED_RANGE, value);
     return { from, to };
   }
-  if (FIELD_TYPES[type].kind === "address" && typeof value === "string" && /[/-]/.test(value)) {
-    const { version, ...range } = parseRange(value);
-    if (version !== (width.length === 4 ? 4 : 6))
-      throw new RangeError(`expected ${expectedValue(type)}, found ${JSON.stringify(value)}`);
-    return range;
+  if (Array.isArray(value)) throw new FieldError("", `${expectedValue(type, width.bits)}, or { from, to }`, value);
+  const { kind } = FIELD_TYPES[type];
+  if (kind === "address") {
+    const range = typeof value === "string" ? parseRange(value) : undefined;
+    if (range?.version === (width.length === 4 ? 4 : 6)) return { from: range.from, to: range.to };
+    throw new FieldError("", `${expectedValue(type)}, a network or a range ("FROM-TO")`, value);
+  }
+  if (kind === "text" && typeof value === "string" && value.endsWith("*")) {
+    const [from, rest] = [toNumber(type, value.slice(0, -1), width), width.length + 1 - Buffer.byteLength(value)];
+    return { from, to: from | ((1n << BigInt(rest * 8)) - 1n) };
   }
   const from = toNumber(type, value, width);
   return { from, to: from };
 }
 
-/** Returns the first of the values that is none of this field, or undefined. */
-export function firstWrong(operand: TypedField, value: unknown): unknown {
-  const isText = FIELD_TYPES[operand.type].kind === "text";
-  const isWrong = (one: unknown): boolean => {
-    try {
-      rangeOf(operand, isText && typeof one === "string" ? one.replace(/(.)\*$|^\*$/, "$1_").slice(0, 15) : one);
-      return false;
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      return true;
-    }
-  };
-  return (Array.isArray(value) ? value : [value]).find(isWrong);
-}
-
 /** Reads a value, or a list of values and ranges. Touching networks are joined; other single values stay single, so that nft lists them as they were given. */
 export function rangesOf(operand: TypedField, value: unknown): readonly Range[] {
   if (!Array.isArray(value)) return [rangeOf(operand, value)];
-  if (value.length === 0) throw new RangeError("expected at least one value");
-  const ranges = value.map((one) => rangeOf(operand, one));
+  if (value.length === 0) throw new FieldError("", "at least one value", value);
+  const ranges = value.map((one, index) => within(`[${index}]`, () => rangeOf(operand, one)));
   const single = ranges.every(({ from, to }) => from === to) && FIELD_TYPES[operand.type].kind !== "address";
   return single ? distinct(ranges) : mergeRanges(ranges);
 }
@@ -101,8 +106,9 @@ export function prefixOf({ type, width }: TypedField, range: Range): number | un
 
 /** The union of flags, given by name or number. */
 export function flagsOf(operand: TypedField, value: unknown): number {
-  const flags = (Array.isArray(value) ? value : [value]).map((one) =>
-    Number(toNumber(operand.type, one, operand.width)),
-  );
+  const flagOf = (one: unknown): number => Number(toNumber(operand.type, one, operand.width));
+  const flags = Array.isArray(value)
+    ? value.map((one, index) => within(`[${index}]`, () => flagOf(one)))
+    : [flagOf(value)];
   return flags.reduce((all, flag) => all | flag, 0) >>> 0;
 }

@@ -1,4 +1,6 @@
-import { counted } from "../../base/counted.js";
+import { counted } from "../../../base/counted.js";
+import type { Shape } from "../../../base/shape.js";
+
 /** A value that is invalid for its field, or an unknown key. Nothing has changed. */
 export class FieldError extends TypeError {
   override readonly name = "FieldError";
@@ -13,6 +15,24 @@ export class FieldError extends TypeError {
   ) {
     const hint = nearest === undefined ? "" : `; did you mean ${JSON.stringify(nearest)}?`;
     super(`${field}: expected ${expected}, found ${display(value)}${hint}`);
+  }
+}
+
+/** Throws FieldError for the first problem of the value, which the error calls `place`. */
+export function check(shape: Shape<unknown>, place: string, given: unknown): void {
+  const problem = shape.find(place, given);
+  if (problem !== undefined) throw new FieldError(problem.path, problem.expected, problem.value, problem.nearest);
+}
+
+/** Runs `work`. The FieldErrors that it throws name their fields from this place on. */
+export function within<T>(place: string, work: () => T): T {
+  try {
+    return work();
+  } catch (error) {
+    if (!(error instanceof FieldError)) throw error;
+    const { field, expected, value, nearest } = error;
+    const isJoined = /^($|\[|, )/.test(field);
+    throw new FieldError(isJoined ? `${place}${field}` : `${place}, ${field}`, expected, value, nearest);
   }
 }
 

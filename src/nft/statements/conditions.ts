@@ -1,16 +1,36 @@
 /** Conditions: one comparison of any field. Expressions are the same that nft generates, with its text. */
-import { ByteorderOp, CmpOp, LookupFlag, RangeOp } from "../kernel/constants.js";
+import { either, optional, type RecordOf, type Shape } from "../../base/shape.js";
 import { numberToBytes, type Range } from "../bytes/ip-ranges.js";
+import { MAX_INTERFACE_BYTES } from "../bytes/names-and-comments.js";
+import { ByteorderOp, CmpOp, LookupFlag, RangeOp } from "../kernel/constants.js";
 import type { Expr, Family } from "../kernel/kernel.js";
+import { FieldError, within } from "../language/fields/field-error.js";
+import {
+  bytesOfValue,
+  FIELD_TYPES,
+  type FieldValues,
+  hex,
+  type ValueType,
+  type Width,
+} from "../language/fields/field-types.js";
+import type { FieldName, FieldsOf } from "../language/fields/packet-fields.js";
+import { flagsOf, prefixOf, rangesOf, toBytes, type ValueRange } from "../language/fields/values.js";
+import {
+  anything,
+  type Comparison,
+  comparison,
+  type Field,
+  field,
+  type GeneratedField,
+  generatedField,
+  key,
+  plainField,
+} from "../language/vocabulary.js";
 import { anonymousRows, anonymousSet, ANONYMOUS_NAME } from "../lowering/anonymous-sets.js";
 import { ETHER_TYPES, noteEquality, noteValues } from "../lowering/dependencies.js";
-import { bytesOfValue, FIELD_TYPES, hex, type Width } from "../language/fields/field-types.js";
 import { inlineLookup } from "../lowering/inline-sets.js";
 import { loadSetKey, maskOf, operand, type Operand } from "../lowering/keys.js";
 import { compare, lookup, type LowerContext, lowered, type Lowered, masked } from "../lowering/lowered.js";
-import { MAX_INTERFACE_BYTES } from "../bytes/names-and-comments.js";
-import type { Comparison, Field, FieldMatch, PortRange } from "../language/rule.js";
-import { flagsOf, prefixOf, rangesOf, toBytes } from "../language/fields/values.js";
 
 const PROTOCOL_FIELDS = new Set(["ether type", "vlan type", "ip protocol", "ip6 nexthdr", "icmp type", "icmpv6 type"]);
 const CMP: Readonly<Partial<Record<Comparison, number>>> = {
@@ -20,37 +40,50 @@ const CMP: Readonly<Partial<Record<Comparison, number>>> = {
   ">=": CmpOp.gte,
 };
 
-/** Compares a field of the packet. */
-export function fieldMatch(match: FieldMatch, context: LowerContext): Lowered {
-  const { field, op: given, value, mask } = match as LooseMatch;
-  if (typeof value === "string" && value.startsWith("@"))
-    return inSet(([] as Field[]).concat(field), value.slice(1), given, context);
-  if (Array.isArray(field)) return keyMatch(field as readonly Field[], given, value, context);
-  return compareField(field as Field, given, value, mask, context);
-}
+/** The keys of a comparison. */
+export const FIELD_MATCH = {
+  field: either(field.expected, plainField, {
+    expected: "a field, or a list of fields",
+    find: (path, given) => (Array.isArray(given) ? key : generatedField).find(path, given),
+  } satisfies Shape<unknown>),
+  /** Default: `==`, but for flags `in`: one of them is set. */
+  op: optional(comparison),
+  /** Or a list of values and { from, to }, or the name of a set, as `"@NAME"`. */
+  value: anything,
+  /** Compares these bits only. */
+  mask: optional(anything),
+};
 
-/** A match whose value has any type: it is checked here. */
-interface LooseMatch {
-  readonly field: Field | readonly Field[];
+type Values<V> = V | ValueRange<V> | readonly (V | ValueRange<V>)[] | `@${string}`;
+type Compared<F, V> = {
+  readonly field: F;
+  /** Default: "==", but for flags "in". */
   readonly op?: Comparison;
-  readonly value: unknown;
-  readonly mask?: unknown;
-}
+  /** One value or range, or a list of them; an address may be a network or "FROM-TO". Or a named set: "@name". */
+  readonly value: Values<V>;
+  /** Compares these bits only. */
+  readonly mask?: V | readonly V[];
+};
 
-function compareField(
-  field: Field,
-  op: Comparison | undefined,
-  value: unknown,
-  mask: unknown,
-  context: LowerContext,
-): Lowered {
-  const one = operand(context, field);
-  try {
-    return compareOperand(one, op, value, mask, context);
-  } catch (error) {
-    if (!(error instanceof RangeError)) throw error;
-    throw new RangeError(`${one.text}: ${error.message}`, { cause: error });
-  }
+/** A condition: compares any field, or several with the elements of a set. The rule continues with its next statement only if it holds. */
+export type FieldMatch =
+  | { [T in ValueType]: Compared<FieldsOf<T>, FieldValues[T]> }[ValueType]
+  | Compared<GeneratedField | Exclude<Field & string, FieldName>, number | string>
+  | {
+      readonly field: readonly Field[];
+      readonly op?: "in" | "not in";
+      readonly value: `@${string}` | readonly (readonly (string | number | ValueRange<string | number>)[])[];
+    };
+
+/** Compares a field of the packet. */
+export function lowerCondition(match: FieldMatch, context: LowerContext): Lowered {
+  // Values are checked here.
+  const { field: given, op, value, mask } = match as RecordOf<typeof FIELD_MATCH>;
+  if (typeof value === "string" && value.startsWith("@"))
+    return inSet(([] as Field[]).concat(given as Field | readonly Field[]), value.slice(1), op, context);
+  if (Array.isArray(given)) return keyMatch(given as readonly Field[], op, value, context);
+  const one = within("field", () => operand(context, given as Field));
+  return compareOperand(one, op, value, mask, context);
 }
 
 function compareOperand(
@@ -66,8 +99,8 @@ function compareOperand(
   const op = given === undefined || given === "in" ? "==" : given === "not in" ? "!=" : given;
   if (FIELD_TYPES[one.type].kind === "text") return textMatch(one, op, value, context);
   if (mask !== undefined) return maskedMatch(one, op, value, mask);
-  const ranges = isFlags ? [numberRange(flagsOf(one, value))] : rangesOf(one, value);
-  if (op in CMP) return ordered(one, op, ranges);
+  const ranges = within("value", () => (isFlags ? [numberRange(flagsOf(one, value))] : rangesOf(one, value)));
+  if (op in CMP) return ordered(one, op, value, ranges);
   const isList = ranges.length > 1 && ranges.every(({ from, to }) => from === to);
   if (op === "==" && isList && one.name !== undefined)
     noteValues(
@@ -79,7 +112,7 @@ function compareOperand(
   const [range] = ranges;
   if (range.from !== range.to) return lowered(...inRange(one, range, op === "!="));
   const data = shifted(one, range.from, one.width);
-  if (op === "==" && one.name !== undefined) noteEquality(context, one.name, data);
+  if (op === "==" && one.name !== undefined) within("value", () => noteEquality(context, one.name!, data));
   const { isPartial } = one.loaded;
   const exprs = [...one.load(1), ...(isPartial ? [masked(maskOf(one))] : []), compare(data, op === "!=")];
   const isProtocol = one.name !== undefined && PROTOCOL_FIELDS.has(one.name);
@@ -110,9 +143,9 @@ function loadOrdered(one: Operand): readonly Expr[] {
 const inNetworkOrder = (one: Operand, value: bigint): Uint8Array =>
   shifted(one, value, { ...one.width, hostOrder: false });
 
-function ordered(one: Operand, op: Comparison, ranges: readonly Range[]): Lowered {
+function ordered(one: Operand, op: Comparison, value: unknown, ranges: readonly Range[]): Lowered {
   const [{ from, to }] = ranges;
-  if (ranges.length > 1 || from !== to) throw new RangeError(`${op} takes one value`);
+  if (ranges.length > 1 || from !== to) throw new FieldError("value", `one value, which ${op} needs`, value);
   const cmp = { type: "cmp", sreg: 1, op: CMP[op]!, data: inNetworkOrder(one, from) } as const;
   return lowered(...loadOrdered(one), cmp);
 }
@@ -158,20 +191,20 @@ function swapped(value: bigint, width: Width): bigint {
 
 /** (field & bits) != 0, or == 0 when negated. */
 function anyFlag(one: Operand, value: unknown, negate: boolean): Lowered {
-  const bits = flagsOf(one, value);
-  if (bits === 0) throw new RangeError("expected at least one flag");
+  const bits = within("value", () => flagsOf(one, value));
+  if (bits === 0) throw new FieldError("value", "at least one flag", value);
   const zero = toBytes(0n, one.width);
   return lowered(...one.load(1), masked(toBytes(BigInt(bits), one.width)), compare(zero, !negate));
 }
 
 /** (field & mask) == value. */
 function maskedMatch(one: Operand, op: Comparison, value: unknown, mask: unknown): Lowered {
-  if (op !== "==" && op !== "!=") throw new RangeError(`with a mask, op must be "==" or "!=", not ${op}`);
-  if (one.loaded.isPartial) throw new RangeError(`${one.text} takes no mask: it is some bits of a byte`);
-  const [bits, wanted] = [flagsOf(one, mask), flagsOf(one, value)];
-  if (bits === 0) throw new RangeError("the mask is 0");
+  if (op !== "==" && op !== "!=") throw new FieldError("op", '"==" or "!=" with a mask', op);
+  if (one.loaded.isPartial) throw new FieldError("mask", `no mask, because ${one.text} is some bits of a byte`, mask);
+  const [bits, wanted] = [within("mask", () => flagsOf(one, mask)), within("value", () => flagsOf(one, value))];
+  if (bits === 0) throw new FieldError("mask", "a mask with at least one bit", mask);
   if ((wanted & ~bits) !== 0)
-    throw new RangeError(`the value has bits outside the mask: ${hex(wanted)} & ~${hex(bits)}`);
+    throw new FieldError("value", `a value without bits outside the mask ${hex(bits)}`, hex(wanted));
   return lowered(
     ...one.load(1),
     masked(toBytes(BigInt(bits), one.width)),
@@ -181,23 +214,23 @@ function maskedMatch(one: Operand, op: Comparison, value: unknown, mask: unknown
 
 /** A name, or a prefix followed by `*`. */
 function textMatch(one: Operand, op: Comparison, value: unknown, context: LowerContext): Lowered {
-  if (op !== "==" && op !== "!=") throw new RangeError(`a name is compared with "==" or "!=", not ${op}`);
-  const values = Array.isArray(value) ? value : [value];
+  if (op !== "==" && op !== "!=") throw new FieldError("op", '"==" or "!=" for a name', op);
+  const values: readonly unknown[] = Array.isArray(value) ? value : [value];
   if (values.length > 1) {
-    const rows = values.map((name) => bytesOfValue(one.type, name));
+    const rows = values.map((name, index) => within(`value[${index}]`, () => bytesOfValue(one.type, name)));
     const id = context.anonymous.push(anonymousRows({ key: [one], keyLen: one.width.length, rows }));
     return lowered(...one.load(1), lookup(ANONYMOUS_NAME, op === "!=", id));
   }
-  const pattern = String(values[0]);
+  const [pattern] = values;
   if (pattern === "*") {
-    if (op === "!=") throw new RangeError("* matches every name, so its negation never matches");
+    if (op === "!=") throw new FieldError("value", "a name, because every name matches *", pattern);
     return lowered();
   }
-  const prefix = pattern.endsWith("*") ? pattern.slice(0, -1) : undefined;
+  const prefix = typeof pattern === "string" && pattern.endsWith("*") ? pattern.slice(0, -1) : undefined;
   // nft counts the * as well.
-  if (prefix !== undefined && Buffer.byteLength(pattern) > MAX_INTERFACE_BYTES)
-    throw new RangeError(`a prefix has at most 14 bytes: ${pattern}`);
-  const data = bytesOfValue(one.type, prefix ?? pattern);
+  if (prefix !== undefined && Buffer.byteLength(prefix) >= MAX_INTERFACE_BYTES)
+    throw new FieldError("value", "a prefix of at most 14 bytes", pattern);
+  const data = within("value", () => bytesOfValue(one.type, prefix ?? pattern));
   const used = prefix === undefined ? data : data.slice(0, Buffer.byteLength(prefix));
   return lowered(...one.load(1), compare(used, op === "!="));
 }
@@ -209,30 +242,18 @@ function keyMatch(
   value: unknown,
   context: LowerContext,
 ): Lowered {
-  if (!Array.isArray(value) || value.length === 0)
-    throw new RangeError(`a key is compared with "@SET" or a list, not ${JSON.stringify(value)}`);
-  const negate = op === "not in" || op === "!=";
-  const rows = value.map((row) => ({ key: row }));
-  return inlineLookup(context, fields, rows, negate ? { flags: LookupFlag.invert } : {});
+  if (!Array.isArray(value) || value.length === 0) throw new FieldError("value", '"@SET", or a list of keys', value);
+  const rows = value.map((row: unknown, index) => ({ place: `value[${index}]`, key: row }));
+  return inlineLookup(context, { place: "field", fields }, rows, isNegated(op) ? { flags: LookupFlag.invert } : {});
 }
 
-function inSet(key: readonly Field[], set: string, op: Comparison | undefined, context: LowerContext): Lowered {
+function isNegated(op: Comparison | undefined): boolean {
   if (op !== undefined && op !== "==" && op !== "!=" && op !== "in" && op !== "not in")
-    throw new RangeError(`a set takes "in" or "not in", not ${op}`);
-  const negate = op === "not in" || op === "!=";
-  const { exprs } = loadSetKey(context, key, set);
-  return lowered(...exprs, lookup(set, negate));
+    throw new FieldError("op", '"in" or "not in" for a set', op);
+  return op === "not in" || op === "!=";
 }
 
-/** Throws RangeError for an invalid port or range. */
-export function portRange(ports: PortRange): Range {
-  const [from, to] = typeof ports === "number" ? [ports, ports] : ports;
-  if (to < from) throw new RangeError(`not a port range: ${from}-${to}`);
-  for (const port of [from, to]) bytesOfValue("inet_service", port);
-  return { from: BigInt(from), to: BigInt(to) };
-}
-
-/** First and last port, in network byte order. */
-export function portBounds({ from, to }: Range): [from: Uint8Array, to: Uint8Array] {
-  return [numberToBytes(from, 2), numberToBytes(to, 2)];
+function inSet(fields: readonly Field[], set: string, op: Comparison | undefined, context: LowerContext): Lowered {
+  const { exprs } = loadSetKey(context, fields, set, "field");
+  return lowered(...exprs, lookup(set, isNegated(op)));
 }
