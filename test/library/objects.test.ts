@@ -412,12 +412,12 @@ describe("refused, before anything is written", () => {
     [
       "a state that the protocol lacks",
       (t) => void t.object({ kind: "ct timeout", object: "o", protocol: "udp", policy: { established: 1 } }),
-      /ct timeout o: udp has no state established; its states are unreplied, replied/,
+      /policy, established: expected a state of udp: unreplied, replied/,
     ],
     [
       "an expectation without its IP version",
       (t) => void t.object({ kind: "ct expectation", object: "o", protocol: "udp", dport: 1, timeout: 1, size: 1 }),
-      /l3proto is required in a table of family inet/,
+      /l3proto: expected ip or ip6 in a table of family inet/,
     ],
     [
       "a helper of another IP version",
@@ -429,12 +429,12 @@ describe("refused, before anything is written", () => {
           protocol: "tcp",
           l3proto: "ip",
         }),
-      /ct helper o: l3proto ip does not fit a table of family ip6/,
+      /ct helper o, l3proto: expected ip6, found "ip"/,
     ],
     [
       "a map that packets fill",
       (t) => void t.set({ set: "m", key: ["ipv4_addr"], data: { object: "counter" }, dynamic: true }),
-      /packets cannot fill a map of objects/,
+      /set m, data: expected no objects, which packets cannot fill/,
     ],
     [
       "a map that keeps its elements",
@@ -453,7 +453,7 @@ describe("refused, before anything is written", () => {
           chain: "c",
           rules: [{ statements: [{ action: "object", kind: "counter", name: "o", key: ["saddr"], map: "m" }] }],
         }),
-      /an object action needs a name, or a key and a map/,
+      /statement 0: expected a name, or a key and a map/,
     ],
   ];
   test.each(refusals)("%s", (_, declare, message) => {
@@ -470,7 +470,9 @@ describe("refused, before anything is written", () => {
   test("connections' objects in a table without connections", () => {
     const table = new Table(kernel, { family: "netdev", name: "named" });
     const helper = { kind: "ct helper", object: "o", helper: "ftp", protocol: "tcp" } as const;
-    expect(() => table.object(helper)).toThrow(/packets in a table of family netdev have no connections/);
+    expect(() => table.object(helper)).toThrow(
+      /expected an object of tables of family netdev, which have no connections/,
+    );
   });
 
   test.each([
@@ -490,7 +492,7 @@ describe("refused, before anything is written", () => {
     ["data", { set: "m", key: ["ipv4_addr"], data: ["mark"] }],
   ] as const)("a map of %s, before or after the rule", (_, map) => {
     const statements = [{ action: "object", kind: "counter", key: ["saddr"], map: "m" }] as const;
-    const message = /chain c, rule 0: .*m is not a map of objects of kind counter/;
+    const message = /chain c, rule 0, statement 0, map: expected a map of objects of kind counter/;
     const table = newTable();
     table.set(map);
     expect(() => table.chain({ chain: "c", rules: [{ statements }] })).toThrow(message);

@@ -1,6 +1,15 @@
 /** Rules and sets without a meaning, or with another one than written: refused when declared, whatever the order, with the place in the rule. */
 import { expect, test } from "vitest";
-import { type Family, type Kernel, type SetSpec, type Statement, Table } from "@nft-proxier/nft";
+import {
+  type Family,
+  FieldError,
+  type Insertion,
+  type Kernel,
+  printRule,
+  type SetSpec,
+  type Statement,
+  Table,
+} from "@nft-proxier/nft";
 
 function declared(family: Family = "ip"): Table {
   // No kernel is needed, because nothing is written.
@@ -18,68 +27,73 @@ test.each<[what: string, set: SetSpec, statements: readonly Statement[], error: 
     "a key of another type",
     { set: "s", key: ["mark"] },
     [{ field: "saddr", value: "@s" }],
-    /statement 0: set s has keys of mark/,
+    /statement 0, field: expected \[mark\], the key of set s/,
   ],
   [
     "a set that packets cannot fill",
     ADDRESSES,
     [TCP, { action: "update", set: "s", key: ["saddr"] }],
-    /statement 1: set s is not dynamic/,
+    /statement 1, set: expected a set that is declared with dynamic: true/,
   ],
   [
     "a timeout in a set without",
     FILLED,
     [{ action: "update", set: "s", key: ["saddr"], timeoutMs: 9 }],
-    /statement 0: set s has no timeouts/,
+    /statement 0, set: expected a set that is declared with timeoutMs/,
   ],
   [
     "data of another type",
     MAP,
     [{ action: "update", set: "s", key: ["saddr"], data: { address: "2001:db8::1" } }],
-    /set s has data of ipv4_addr, but the action has ipv6_addr/,
+    /data: expected data of ipv4_addr, found {"address":"2001:db8::1"}/,
   ],
   [
     "more data than the map has",
     MAP,
     [{ action: "update", set: "s", key: ["saddr"], data: { address: "192.0.2.1", port: 80 } }],
-    /but the action has ipv4_addr . inet_service/,
+    /data: expected data of ipv4_addr, found .*"port":80/,
   ],
-  ["no data for a map", MAP, [{ action: "update", set: "s", key: ["saddr"] }], /but the action has none/],
+  [
+    "no data for a map",
+    MAP,
+    [{ action: "update", set: "s", key: ["saddr"] }],
+    /data: expected data of ipv4_addr, found undefined/,
+  ],
   [
     "data for a set",
     FILLED,
     [{ action: "update", set: "s", key: ["saddr"], data: { address: "192.0.2.1" } }],
-    /set s has no data, but/,
+    /data: expected no data/,
   ],
   [
     "verdicts from a set",
     ADDRESSES,
     [{ action: "vmap", key: ["saddr"], map: "s" }],
-    /statement 0: s is not a map of verdicts/,
+    /statement 0, map: expected a map of verdicts/,
   ],
   [
     "addresses from a map of marks",
     { ...ADDRESSES, data: ["mark"] },
     [{ action: "dnat", address: { key: ["saddr"], map: "s" } }],
-    /map s has data of mark, not of ipv4_addr/,
+    /address, map: expected a map with data of ipv4_addr, not of mark/,
   ],
 ])("%s is refused before and after the set is declared", (_, set, statements, error) => {
   const chain = { chain: "c", rules: [{ statements }] };
   const first = declared();
   first.set(set);
   expect(() => first.chain(chain)).toThrow(error);
-  expect(() => first.chain(chain)).toThrow(/^chain c, rule 0: statement \d: /);
+  expect(() => first.chain(chain)).toThrow(/^chain c, rule 0, statement \d, /);
   const last = declared();
   last.chain(chain);
   expect(() => last.set(set)).toThrow(error);
 });
 
 test.each<[what: string, statements: readonly Statement[], error: RegExp]>([
-  ["a statement after a verdict", [DROP, { action: "counter" }], /statement 1: it has no effect after drop/],
+  ["a statement after a verdict", [DROP, { action: "counter" }], /statement 1: expected no statement after drop/],
   [
     "a port without a protocol",
     [{ action: "dnat", address: "192.0.2.1", port: 80 }],
-    /statement 0: ports need a match of the protocol/,
+    /statement 0, port: expected a match of the protocol before it/,
   ],
   [
     "a port of ICMP",
@@ -87,7 +101,7 @@ test.each<[what: string, statements: readonly Statement[], error: RegExp]>([
       { field: "meta l4proto", value: "icmp" },
       { action: "dnat", address: "192.0.2.1", port: 80 },
     ],
-    /statement 1: packets of protocol 1 have no ports/,
+    /statement 1, port: expected no port, because packets of protocol 1 have none/,
   ],
   [
     "a burst of 0",
@@ -99,19 +113,87 @@ test.each<[what: string, statements: readonly Statement[], error: RegExp]>([
   [
     "a prefix of a name that is too long",
     [{ field: "iifname", value: "abcdefghijklmno*" }],
-    /statement 0: iifname: a prefix has at most 14 bytes/,
+    /statement 0, value: expected a prefix of at most 14 bytes/,
   ],
 ])("%s is refused", (_, statements, error) => {
   expect(() => declared().chain({ chain: "c", rules: [{ statements }] })).toThrow(error);
 });
 
+/** Every kind of place in a rule: the error leads to the value. */
+test.each<[family: Family, statements: readonly object[], field: string, expected: string]>([
+  ["ip", [{ field: "ip6 saddr", value: "::1" }], "field", "family ip"],
+  [
+    "ip",
+    [{ field: ["ip saddr", "tcp dport"], value: [["192.0.2.1", 22, 3]] }],
+    "value[0]",
+    "[ipv4_addr, inet_service]",
+  ],
+  ["ip", [{ field: ["ip saddr", "tcp dport"], value: [["192.0.2.1", "x"]] }], "value[0][1]", "a port from 0 to 65535"],
+  ["ip", [{ field: ["ip saddr", "tcp dport"], value: [["fe80::1", 80]] }], "value[0][0]", "an IPv4 address"],
+  ["ip", [{ field: "tcp dport", value: { from: 90, to: 80 } }], "value", "a range whose end is not before its start"],
+  ["ip", [{ field: "tcp dport", value: [22, { from: 1, to: "x" }] }], "value[1], to", "a port from 0 to 65535"],
+  [
+    "ip",
+    [{ field: ["tcp dport"], value: [[{ from: 9, to: 8 }]] }],
+    "value[0]",
+    "a range whose end is not before its start",
+  ],
+  ["ip", [{ action: "vmap", key: ["tcp dport"], map: [["x", "drop"]] }], "map[0][0]", "a port from 0 to 65535"],
+  ["ip", [{ action: "vmap", key: ["tcp dport"], map: [[80, "dorp"]] }], "map[0][1]", '"accept", "drop"'],
+  [
+    "ip",
+    [{ action: "set", field: "meta mark", value: { key: ["tcp dport"], map: [[80, "x"]] } }],
+    "value, map[0][1]",
+    "a mark",
+  ],
+  ["ip", [{ action: "masquerade", ports: { from: 9, to: 8 } }], "ports", "a range whose end is not before its start"],
+  [
+    "netdev",
+    [{ field: "meta protocol", value: ["ip", "arp"] }, { action: "reject" }],
+    "",
+    "a condition on ip or ip6 alone",
+  ],
+  ["netdev", [{ field: "ether type", value: "arp" }, { action: "reject" }], "", "a condition on ip or ip6 alone"],
+])("in %s, %j is refused with its place", (family, statements, field, expected) => {
+  const insertion = { family, table: "other", chain: "c", mode: "insert", rules: [{ statements }] };
+  const table = new Table({ portId: 0 } as Kernel, { family, name: "mine", ownerMark: "me" });
+  const at = `statement ${statements.length - 1}${field === "" ? "" : `, ${field}`}`;
+  for (const [where, declare] of [
+    ["chain c, rule 0", () => table.chain({ chain: "c", rules: [{ statements: statements as Statement[] }] })],
+    ["insertion in other c, rule 0", () => table.insertions(insertion as Insertion)],
+    ["rule", () => printRule(statements as Statement[], { family })],
+  ] as const) {
+    const error = refusal(declare);
+    expect([error.field, error.expected.includes(expected)], error.message).toEqual([`${where}, ${at}`, true]);
+  }
+});
+
+test("in netdev, reject follows conditions that nft takes for IP", () => {
+  for (const value of ["ip", "ip6", ["ip", "ip6"]] as const)
+    expect(printRule([{ field: "meta protocol", value }, { action: "reject" }], { family: "netdev" })).toContain(
+      "reject",
+    );
+});
+
+function refusal(action: () => unknown): FieldError {
+  try {
+    action();
+  } catch (error) {
+    if (error instanceof FieldError) return error;
+    throw error;
+  }
+  throw new Error("accepted");
+}
+
 test("hooks of devices need devices, and others have none", () => {
   const chain = (family: Family, base: object) => () =>
     declared(family).chain({ chain: "c", base: { type: "filter", priority: 0, hook: "ingress", ...base }, rules: [] });
-  expect(chain("netdev", {})).toThrow("chain c: this hook needs devices");
-  expect(chain("netdev", { devices: [] })).toThrow("chain c: ");
-  expect(chain("inet", {})).toThrow("chain c: this hook needs devices");
-  expect(chain("ip", { hook: "input", devices: ["eth0"] })).toThrow("chain c: devices do not fit this hook");
+  expect(chain("netdev", {})).toThrow("chain c, base, devices: expected devices, which this hook needs");
+  expect(chain("netdev", { devices: [] })).toThrow("chain c, base, devices: expected");
+  expect(chain("inet", {})).toThrow("chain c, base, devices: expected devices, which this hook needs");
+  expect(chain("ip", { hook: "input", devices: ["eth0"] })).toThrow(
+    "chain c, base, devices: expected none at this hook",
+  );
   expect(chain("inet", { devices: ["eth0"] })).not.toThrow();
 });
 

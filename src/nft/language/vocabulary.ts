@@ -136,6 +136,11 @@ export function isFromMap<S>(source: S): source is Extract<S, { readonly key: un
   return isObject(source) && "map" in source;
 }
 
+/** A source of values that is a map, or not. */
+export function orMap<A, B>(expected: string, other: Shape<A>, map: Shape<B>): Shape<A | B> {
+  return { expected, find: (path, given) => (isFromMap(given) ? map : other).find(path, given) };
+}
+
 /** NFT_OBJECT_* of the kinds of named objects, in nft's words. */
 export const OBJECT_TYPES = {
   counter: ObjectType.counter,

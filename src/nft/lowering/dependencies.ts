@@ -24,6 +24,7 @@ export function factsOf(family: Family): PacketFacts {
     isVlan: false,
     isStacked: false,
     messages: undefined,
+    cannotReject: false,
   };
 }
 
@@ -130,14 +131,19 @@ function requireNetworkInText(context: LowerContext, network: "ip" | "ip6", valu
 }
 
 /** From here on, the rule only sees packets of this transport protocol. `value` needs it. */
-export function requireL4proto({ facts, pieces }: LowerContext, l4proto: number, value: unknown): void {
+export function requireL4proto(
+  { facts, pieces }: LowerContext,
+  l4proto: number,
+  value: unknown,
+  where: "here" | "first" = "here",
+): void {
   if (facts.l4proto === l4proto) return;
   if (facts.l4proto !== undefined)
     throw new FieldError("", `what packets of protocol ${facts.l4proto} have, not those of ${l4proto}`, value);
   if (facts.network === "arp") throw new FieldError("", "a field of arp packets, which have no ports", value);
   facts.l4proto = l4proto;
   facts.hasTransport = true;
-  pieces.push(comparison(meta("l4proto"), [l4proto]));
+  pieces.splice(where === "first" ? 0 : pieces.length, 0, comparison(meta("l4proto"), [l4proto]));
 }
 
 /** Transport protocols, with the only network protocol that has them. */
@@ -259,6 +265,14 @@ export function noteEquality({ facts, family }: LowerContext, name: string, data
 export function noteValues({ facts }: LowerContext, name: string, values: readonly number[]): void {
   if (name === "icmp type" || name === "icmpv6 type") facts.messages = values;
   facts.hasTransport ||= TRANSPORT_FIELDS.has(name);
+}
+
+/** Notes the largest of the protocols that a comparison lets pass. nft takes it for the only one when it reads a reject. */
+export function noteLastProtocol({ facts, family }: LowerContext, name: string | undefined, type: number): void {
+  if (family !== "bridge" && family !== "netdev") return;
+  const isIp = type === 0x0800 || type === 0x86dd;
+  if (name === "meta protocol") facts.cannotReject = !isIp;
+  if (name === "ether type" || name === "vlan type") facts.cannotReject = type === 0x0806;
 }
 
 const TRANSPORT_FIELDS: ReadonlySet<string> = new Set(["meta l4proto", "ip protocol", "ip6 nexthdr"]);

@@ -165,7 +165,8 @@ function number(context: LowerContext, field: NumberField): Operand {
       const hash = {
         sreg: register(first),
         dreg,
-        len: (end - first) * 4,
+        // Like nft: a single field without its padding.
+        len: hashed.length === 1 ? hashed[0].width.length : (end - first) * 4,
         seed: field.seed,
         hashType: 0,
         ...range,

@@ -28,6 +28,8 @@ export interface PacketFacts {
   isStacked: boolean;
   /** ICMP types, of which the packet has one. */
   messages: readonly number[] | undefined;
+  /** nft refuses to reject them: it takes them for other packets than IP. */
+  cannotReject: boolean;
 }
 
 /** One condition or action. */

@@ -26,8 +26,8 @@ import {
   key,
   plainField,
 } from "../language/vocabulary.js";
-import { anonymousRows, anonymousSet, ANONYMOUS_NAME } from "../lowering/anonymous-sets.js";
-import { ETHER_TYPES, noteEquality, noteValues } from "../lowering/dependencies.js";
+import { anonymousSet, ANONYMOUS_NAME } from "../lowering/anonymous-sets.js";
+import { ETHER_TYPES, noteEquality, noteLastProtocol, noteValues } from "../lowering/dependencies.js";
 import { inlineLookup } from "../lowering/inline-sets.js";
 import { loadSetKey, maskOf, operand, type Operand } from "../lowering/keys.js";
 import { compare, lookup, type LowerContext, lowered, type Lowered, masked } from "../lowering/lowered.js";
@@ -108,6 +108,7 @@ function compareOperand(
       one.name,
       ranges.map(({ from }) => Number(from)),
     );
+  if (op === "==") noteLastProtocol(context, one.name, Number(ranges.at(-1)!.to));
   if (ranges.length > 1) return lowered(...oneOf(one, ranges, op === "!=", context));
   const [range] = ranges;
   if (range.from !== range.to) return lowered(...inRange(one, range, op === "!="));
@@ -217,8 +218,8 @@ function textMatch(one: Operand, op: Comparison, value: unknown, context: LowerC
   if (op !== "==" && op !== "!=") throw new FieldError("op", '"==" or "!=" for a name', op);
   const values: readonly unknown[] = Array.isArray(value) ? value : [value];
   if (values.length > 1) {
-    const rows = values.map((name, index) => within(`value[${index}]`, () => bytesOfValue(one.type, name)));
-    const id = context.anonymous.push(anonymousRows({ key: [one], keyLen: one.width.length, rows }));
+    const ranges = within("value", () => rangesOf(one, values));
+    const id = context.anonymous.push(anonymousSet(ranges, one));
     return lowered(...one.load(1), lookup(ANONYMOUS_NAME, op === "!=", id));
   }
   const [pattern] = values;

@@ -32,10 +32,17 @@ const REJECT = { with: optional(oneOf(...namesOf({ ...ICMP_CODES, ...ICMPV6_CODE
 
 function reject({ with: how = "port-unreachable" }: RecordOf<typeof REJECT>, context: LowerContext): Lowered {
   if (how === "tcp-reset") {
-    requireL4proto(context, IpProto.tcp, how);
+    // nft reads its text so, and other statements of the rule then see TCP only.
+    requireL4proto(context, IpProto.tcp, how, "first");
     return lowered({ type: "reject", rejectType: RejectType.tcpReset, code: 0 });
   }
-  const { family } = context;
+  const { family, facts } = context;
+  if (facts.cannotReject)
+    throw new FieldError(
+      "",
+      "a condition on ip or ip6 alone before it: nft refuses to reject other protocols",
+      "reject",
+    );
   const { codes, rejectType } = REJECTS[family === "ip" || family === "ip6" ? family : "inet"];
   const known: Readonly<Record<string, number>> = codes;
   const code = how === "host-unreachable" && family === "ip6" ? "addr-unreachable" : how;

@@ -6,7 +6,7 @@ import { NatFlag, NatType, register } from "../kernel/constants.js";
 import type { Expr } from "../kernel/kernel.js";
 import { FieldError, within } from "../language/fields/field-error.js";
 import { dataFields } from "../language/schema.js";
-import { addressRange, anything, isFromMap, key, mapOf, port, rangeShape } from "../language/vocabulary.js";
+import { addressRange, anything, isFromMap, key, mapOf, orMap, port, rangeShape } from "../language/vocabulary.js";
 import { knownVersion, NFPROTO, requireVersion, versionOf } from "../lowering/dependencies.js";
 import { lookUpOrMake } from "../lowering/inline-sets.js";
 import { versionOfType } from "../lowering/keys.js";
@@ -16,7 +16,7 @@ import { INTERNET, kind } from "./kind.js";
 /** A port or an inclusive range of ports. */
 export const portRange = either("a port from 0 to 65535, or { from, to }", port, rangeShape("{ from, to }", port));
 const portMap = record({ key, map: mapOf("port", anything) }, "an object with key and map");
-const portSource = either("a port, { from, to }, or { key, map }", portRange, portMap);
+const portSource = orMap("a port, { from, to }, or { key, map }", portRange, portMap);
 const ADDRESS_MAP = {
   key,
   map: mapOf("address", anything),

@@ -1,6 +1,6 @@
 /** Actions that write a field of the packet or its connection. */
 import { addressBytes } from "../../base/ip.js";
-import { either, namesOf, oneOf, optional, record, type Shape, value, type ValueOf } from "../../base/shape.js";
+import { either, namesOf, oneOf, optional, record, value, type ValueOf } from "../../base/shape.js";
 import { numberToBytes } from "../bytes/ip-ranges.js";
 import { ByteorderOp, PayloadBase } from "../kernel/constants.js";
 import type { Expr } from "../kernel/kernel.js";
@@ -15,7 +15,7 @@ import {
   widthOfField,
 } from "../language/fields/packet-fields.js";
 import { flagsOf, toBytes } from "../language/fields/values.js";
-import { address, anything, type Field, field, isFromMap, key, mapOf, u32 } from "../language/vocabulary.js";
+import { address, anything, type Field, field, isFromMap, key, mapOf, orMap, u32 } from "../language/vocabulary.js";
 import { IP_NAME, requireField, versionOf } from "../lowering/dependencies.js";
 import { lookUpOrMake } from "../lowering/inline-sets.js";
 import { operand } from "../lowering/keys.js";
@@ -34,10 +34,7 @@ const constant = value<string | number | readonly string[]>("a value", (given) =
 );
 const fromMap = record({ key, map: mapOf("data", anything) }, "an object with key and map");
 const fromField = record({ from: field, mask: optional(u32), xor: optional(u32) }, "an object with from");
-const source: Shape<ValueOf<typeof fromField> | ValueOf<typeof fromMap>> = {
-  expected: "{ from } or { key, map }",
-  find: (path, given) => (isFromMap(given) ? fromMap : fromField).find(path, given),
-};
+const source = orMap("{ from } or { key, map }", fromField, fromMap);
 const dataSource = either("a value, { from }, or { key, map }", constant, source);
 /** A value to write: a constant, a field with some bits changed, or what a map holds. */
 export type DataSource = ValueOf<typeof dataSource>;

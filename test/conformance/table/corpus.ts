@@ -447,6 +447,13 @@ for (const code of ["addr-unreachable", "policy-fail", "reject-route"] as const)
   add(["ip6"], { action: "reject", with: code });
 add(IP, { action: "reject", with: "tcp-reset" });
 add(IP, { field: "tcp dport", value: 113 }, { action: "reject", with: "tcp-reset" });
+// The condition that tcp-reset needs comes before what the rule counts.
+add(IP, dport({ from: 1000, to: 2000 }), { action: "counter" }, { action: "reject", with: "tcp-reset" });
+add(IP, { field: "meta mark", value: 1 }, { action: "counter" }, { action: "reject", with: "tcp-reset" });
+for (const field of ["tcp dport", "ether saddr", "vlan id", "meta l4proto"] as const) {
+  const hash = { field: "jhash", of: [field], seed: 7, modulus: 10 } as const;
+  add(["inet", "bridge"], { action: "set", field: "meta mark", value: { from: hash } });
+}
 add(IP, { action: "queue", num: 3 });
 add(IP, { action: "queue", num: { from: 1, to: 4 }, bypass: true, fanout: true });
 add(IP, { action: "queue", num: 0, bypass: true });
