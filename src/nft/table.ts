@@ -67,7 +67,15 @@ export class Table {
     this.ref = { family, table: name };
     this.#desired = new DesiredState(this.ref, () => clock.now());
     this.#turns = new Turns(name);
-    this.#inKernel = { ref: this.ref, call: (call) => this.#turns.take(() => call(this.#side.kernel)) };
+    this.#inKernel = {
+      ref: this.ref,
+      call: (call) => this.#turns.take(() => call(this.#side.kernel)),
+      commit: (ops) =>
+        this.#turns.take(async () => {
+          await this.#side.kernel.commit(ops);
+          this.#side.foreign.own({ transactions: 1 });
+        }),
+    };
     if (kernel === undefined) return;
     const writer = new TableWriter(kernel, this.#desired, { ...options, clock });
     this.#kernelSide = {
@@ -236,12 +244,12 @@ export class Table {
    */
   async apply(options: ApplyOptions = {}): Promise<ApplyResult> {
     check(applyOptions, "apply", options);
-    return this.#holding(async ({ writer, inserted }) => {
+    return this.#holding(async ({ writer, inserted, foreign }) => {
       await this.#noticeOthers();
-      const table = await writer.apply(options);
+      const table = foreign.own(await writer.apply(options));
       if (inserted === undefined) return table;
       if (table.resynced !== undefined) inserted.invalidate();
-      return joinInserted(table, await inserted.apply());
+      return joinInserted(table, foreign.own(await inserted.apply()));
     });
   }
 
@@ -262,11 +270,12 @@ export class Table {
   }
 
   /**
-   * Without a TableWatch: if anyone but this connection has committed since the last call, whatever it was, the kernel is read again. A
+   * Without a TableWatch: if anyone else has committed since the last call, whatever it was, the kernel is read again. A
    * program never writes on a state that is no longer the kernel's.
    */
   async #noticeOthers(): Promise<void> {
-    if (await this.#side.foreign.unreported()) this.eventsLost("the ruleset has changed since the last apply");
+    if (await this.#side.foreign.unreported(this.noticesAllTables))
+      this.eventsLost("the ruleset has changed since the last apply");
   }
 
   /**
@@ -380,10 +389,10 @@ export class Table {
    * await table.destroy();
    */
   async destroy(): Promise<ApplyResult> {
-    const { writer, inserted } = this.#side;
+    const { writer, inserted, foreign } = this.#side;
     return this.#turns.take(async () => {
-      const table = await writer.destroy();
-      return inserted === undefined ? table : joinInserted(table, await inserted.destroy());
+      const table = foreign.own(await writer.destroy());
+      return inserted === undefined ? table : joinInserted(table, foreign.own(await inserted.destroy()));
     });
   }
 

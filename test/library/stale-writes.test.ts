@@ -62,3 +62,34 @@ test("other tables of the program do not make an apply read the kernel", async (
   bans.put("192.0.2.1");
   expect((await table.apply()).resynced).toBeUndefined();
 });
+
+test("two tables of one name on one connection notice each other's changes", async () => {
+  const [mine, theirs] = [bansOf(kernel), bansOf(kernel)];
+  mine.bans.put("192.0.2.1");
+  theirs.bans.put("192.0.2.2");
+  await mine.table.apply();
+  await theirs.table.apply();
+  expect(await listed()).toEqual(["192.0.2.2"]);
+  await mine.table.apply();
+  expect([await listed(), await mine.table.check()]).toEqual([["192.0.2.1"], "same"]);
+  await theirs.table.destroy();
+  await mine.table.apply();
+  expect(await listed()).toEqual(["192.0.2.1"]);
+});
+
+test("rules inserted into a table of the same program are written again after it is", async () => {
+  const beside = new Table(kernel, { family: "ip", name: "beside", ownerMark: "mine" });
+  const { table } = bansOf(kernel);
+  const rules = [{ statements: [{ action: "counter" as const }] }];
+  table.chain({ chain: "door", rules });
+  beside.insertions({ family: "ip", table: "mine", chain: "door", mode: "insert", rules });
+  const count = async (): Promise<number> =>
+    (await namespace.mustRun(["nft", "list", "chain", "ip", "mine", "door"])).match(/counter/g)?.length ?? 0;
+  await table.apply();
+  await beside.apply();
+  expect(await count()).toBe(2);
+  await table.apply();
+  expect(await count()).toBe(1);
+  await beside.apply();
+  expect(await count()).toBe(2);
+});

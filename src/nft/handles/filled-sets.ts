@@ -2,7 +2,7 @@
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { batchLayout } from "../kernel/element-batch.js";
 import { isErrno } from "../kernel/errors.js";
-import type { ElementBatch, Kernel, TableRef } from "../kernel/kernel.js";
+import type { ElementBatch, Kernel, Op, TableRef } from "../kernel/kernel.js";
 import { commentsIn } from "../elements/comments.js";
 import type { ElementSet, SetFate } from "../elements/element-set.js";
 import { catchAllIn, withCatchAll } from "../language/intervals.js";
@@ -25,6 +25,8 @@ export interface KernelTable {
   readonly ref: TableRef;
   /** Runs a call on the kernel between other calls of the table. Rejects with TableError. */
   readonly call: <T>(call: (kernel: Kernel) => Promise<T>) => Promise<T>;
+  /** The same for a transaction. */
+  readonly commit: (ops: readonly Op[]) => Promise<void>;
 }
 
 /** A change of elements of one set. `flush` removes all. */
@@ -195,10 +197,10 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
   /** Changes elements in one transaction. Returns false if the kernel refused the changes for this reason. */
   async #unless(errno: "ENOENT" | "EEXIST", changes: readonly ElementChange[]): Promise<boolean> {
     const { set } = this.#spec;
-    const { ref, call } = this.#table;
+    const { ref, commit } = this.#table;
     checkFate(set, this.#fate);
     try {
-      await call((kernel) => kernel.commit(changes.map((change) => ({ kind: "elements", ...ref, set, ...change }))));
+      await commit(changes.map((change) => ({ kind: "elements", ...ref, set, ...change })));
       return true;
     } catch (error) {
       if (error instanceof TableError && isErrno(error.cause, errno)) return false;

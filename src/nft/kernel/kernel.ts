@@ -611,8 +611,11 @@ export interface Kernel {
    * a commit that failed because the socket was gone. The tables that this socket owned then have no owner.
    */
   readonly portId: number;
-  /** Number of transactions that `commit` has committed. Each raises the ruleset's generation by one, unless it changes nothing. */
-  readonly committed: number;
+  /**
+   * Number of transactions that `commit` has committed and that left this table alone. Each raises the ruleset's generation by one, unless it changes
+   * nothing.
+   */
+  committedBeside(table: TableRef): number;
   commit(ops: readonly Op[], options?: CommitOptions): Promise<CommitResult>;
   generation(): Promise<Generation>;
   tables(family?: Family): Promise<TableInfo[]>;

@@ -8,8 +8,10 @@ export class ForeignChanges {
   readonly #kernel: Kernel;
   readonly #observed: ObservedTable;
   #listening = false;
-  /** The ruleset's generation at the last `unreported`, and the transactions that our connection had committed. */
-  #lastSeen: { readonly id: number; readonly committed: number } | undefined;
+  /** The ruleset's generation at the last `unreported`, and the transactions known then that are no reason to read the table. */
+  #lastSeen: { readonly id: number; readonly known: number } | undefined;
+  /** The transactions of our own that changed the ruleset. */
+  #own = 0;
 
   constructor(kernel: Kernel, observed: ObservedTable) {
     this.#kernel = kernel;
@@ -66,13 +68,22 @@ export class ForeignChanges {
     return !known;
   }
 
-  /** If nobody listens: whether anyone but our connection has committed since the last call, whatever it was. */
-  async unreported(): Promise<boolean> {
+  /** Counts what our own transactions wrote, which is no foreign change. */
+  own<Result extends { readonly transactions: number }>(result: Result): Result {
+    this.#own += result.transactions;
+    return result;
+  }
+
+  /**
+   * If nobody listens: whether anyone else has committed since the last call, whatever it was.
+   * @param everyTable other transactions of our connection count even if they leave our table alone: we have rules in other tables.
+   */
+  async unreported(everyTable: boolean): Promise<boolean> {
     if (this.#listening) return false;
-    const { committed } = this.#kernel;
+    const known = this.#own + (everyTable ? 0 : this.#kernel.committedBeside(this.#observed.ref));
     const { id } = await this.#kernel.generation();
     const before = this.#lastSeen;
-    this.#lastSeen = { id, committed };
-    return before !== undefined && ((id - before.id) | 0) !== committed - before.committed;
+    this.#lastSeen = { id, known };
+    return before !== undefined && ((id - before.id) | 0) !== known - before.known;
   }
 }

@@ -1,5 +1,6 @@
 /** nf_tables in memory, for tests: the kernel's own answers without the kernel. */
 import { ElementFlag, SetFlag, TableFlag } from "../kernel/constants.js";
+import { CommitCounts } from "../kernel/commit-counts.js";
 import { batchLayout } from "../kernel/element-batch.js";
 import { KernelError, type Fault } from "../kernel/errors.js";
 import { dumpText } from "./dump-text.js";
@@ -91,7 +92,7 @@ const FIRST_PORT = 1000;
 export class FakeKernel implements Kernel {
   /** The port of this connection. `loseSocket` and a commit change it. */
   portId: number;
-  committed = 0;
+  readonly #counts = new CommitCounts();
   /** Operations of every batch that this object committed, oldest first, without dry runs and rejected ones. */
   readonly commits: (readonly Op[])[] = [];
   /** @internal */
@@ -205,7 +206,7 @@ export class FakeKernel implements Kernel {
       this.commits.push(ops);
       if (outcome.events.length > 0) this.announce(outcome.events);
     }
-    if (!dryRun && this.repliesToLose === 0) this.committed++;
+    if (!dryRun && this.repliesToLose === 0) this.#counts.add(ops);
     if (!dryRun && this.repliesToLose > 0) {
       this.repliesToLose--;
       throw new KernelError("unknown-outcome", "the kernel's reply was lost", { action: "commit", errno: "ENOBUFS" });
@@ -231,6 +232,10 @@ export class FakeKernel implements Kernel {
       const batch: ChangeBatch = { generation, portId: this.portId, process: this.process, events: seen };
       queueMicrotask(() => handlers.onBatch(batch));
     }
+  }
+
+  committedBeside(table: TableRef): number {
+    return this.#counts.beside(table);
   }
 
   async generation(): Promise<Generation> {
