@@ -178,6 +178,25 @@ test("with another timeout, size or comment, a set keeps its elements, and other
   expect(await namespace.mustRun(["nft", "list", "set", "ip", "filled", "seen"])).not.toContain("elements");
 });
 
+test("a set or map that gets a timeout or counters keeps its elements", async () => {
+  const table = new Table(kernel, { family: "ip", name: "filled" });
+  const named = { set: "seen", key: ["ipv4_addr"], dynamic: true, size: 100 } as const;
+  const seen = table.set(named);
+  const map = { set: "backends", key: ["ipv4_addr"], data: ["inet_service"], dynamic: true, size: 100 } as const;
+  const backends = table.set(map);
+  await table.apply();
+  for (let host = 0; host < 21; host++) await seen.put(`192.0.2.${host}`);
+  await backends.put("192.0.2.1", 80);
+  for (const more of [{ timeoutMs: 600_000 }, { timeoutMs: 600_000, counters: {} }]) {
+    const next = table.set({ ...named, ...more });
+    const nextMap = table.set({ ...map, ...more });
+    expect((await table.apply()).operations.set).toEqual({ add: 2, delete: 2 });
+    expect(await next.keys()).toHaveLength(21);
+    expect(await nextMap.entries()).toMatchObject([{ key: "192.0.2.1", data: 80, timeoutMs: 600_000 }]);
+  }
+  expect((await table.apply()).transactions).toBe(0);
+});
+
 test("a map that packets fill has data", async () => {
   const table = new Table(kernel, { family: "ip", name: "filled" });
   const backends = table.set({

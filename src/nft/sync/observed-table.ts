@@ -158,8 +158,8 @@ export class ObservedTable {
     return (
       !hasOwn &&
       holdsSameElements(info, spec) &&
-      timed === (spec.timeoutMs !== undefined) &&
-      counts === (spec.counters === undefined ? "" : "counter")
+      (!timed || spec.timeoutMs !== undefined) &&
+      (counts === "" || (counts === "counter" && spec.counters !== undefined))
     );
   }
 
