@@ -115,6 +115,28 @@ test.each<[what: string, statements: readonly Statement[], error: RegExp]>([
     [{ field: "iifname", value: "abcdefghijklmno*" }],
     /statement 0, value: expected a prefix of at most 14 bytes/,
   ],
+  ["a mask of a name", [{ field: "iifname", mask: 5, value: "eth0" } as never], /statement 0, mask: expected no mask/],
+  ["a mask of a set", [{ field: "ip saddr", mask: "255.0.0.0", value: "@s" }], /statement 0, mask: expected no mask/],
+  [
+    "a mask of a key",
+    [{ field: ["tcp dport", "ip saddr"], mask: 5, value: [[5, "192.0.2.1"]] } as never],
+    /statement 0, mask: expected no mask/,
+  ],
+  [
+    "an order of keys",
+    [{ field: ["tcp dport"], op: "<", value: [[5]] } as never],
+    /statement 0, op: expected "in" or "not in" for a set/,
+  ],
+  [
+    "a list of ports to write",
+    [TCP, { action: "set", field: "tcp dport", value: [1, 2] as never }],
+    /statement 1, value: expected/,
+  ],
+  [
+    "a copy between fields of different widths",
+    [{ action: "set", field: "tcp window", value: { from: "ip ttl" } }],
+    /statement 0, value, from: expected a field of 16 bits, not 8/,
+  ],
 ])("%s is refused", (_, statements, error) => {
   expect(() => declared().chain({ chain: "c", rules: [{ statements }] })).toThrow(error);
 });

@@ -79,8 +79,10 @@ export type FieldMatch =
 export function lowerCondition(match: FieldMatch, context: LowerContext): Lowered {
   // Values are checked here.
   const { field: given, op, value, mask } = match as RecordOf<typeof FIELD_MATCH>;
-  if (typeof value === "string" && value.startsWith("@"))
-    return inSet(([] as Field[]).concat(given as Field | readonly Field[]), value.slice(1), op, context);
+  const isSet = typeof value === "string" && value.startsWith("@");
+  if (mask !== undefined && (isSet || Array.isArray(given)))
+    throw new FieldError("mask", "no mask, because the key of a set is compared whole", mask);
+  if (isSet) return inSet(([] as Field[]).concat(given as Field | readonly Field[]), value.slice(1), op, context);
   if (Array.isArray(given)) return keyMatch(given as readonly Field[], op, value, context);
   const one = within("field", () => operand(context, given as Field));
   return compareOperand(one, op, value, mask, context);
@@ -97,9 +99,11 @@ function compareOperand(
   if (isFlags && mask === undefined && (given === undefined || given === "in" || given === "not in"))
     return anyFlag(one, value, given === "not in");
   const op = given === undefined || given === "in" ? "==" : given === "not in" ? "!=" : given;
-  if (FIELD_TYPES[one.type].kind === "text") return textMatch(one, op, value, context);
+  const isText = FIELD_TYPES[one.type].kind === "text";
+  if (mask !== undefined && isText) throw new FieldError("mask", "no mask for a name", mask);
+  if (isText) return textMatch(one, op, value, context);
   if (mask !== undefined) return maskedMatch(one, op, value, mask);
-  const ranges = within("value", () => (isFlags ? [numberRange(flagsOf(one, value))] : rangesOf(one, value)));
+  const ranges = within("value", () => (isFlags ? [alone(flagsOf(one, value))] : rangesOf(one, value)));
   if (op in CMP) return ordered(one, op, value, ranges);
   const isList = ranges.length > 1 && ranges.every(({ from, to }) => from === to);
   if (op === "==" && isList && one.name !== undefined)
@@ -125,7 +129,7 @@ function isFamily(family: Family, data: Uint8Array): boolean {
   return (family === "ip" || family === "ip6") && data.every((byte, index) => byte === ETHER_TYPES[family][index]);
 }
 
-const numberRange = (value: number): Range => ({ from: BigInt(value), to: BigInt(value) });
+const alone = (value: bigint): Range => ({ from: value, to: value });
 
 /** A value at its place in the bytes that the kernel loads. */
 function shifted({ loaded }: Operand, value: bigint, width: Width): Uint8Array {
@@ -193,9 +197,9 @@ function swapped(value: bigint, width: Width): bigint {
 /** (field & bits) != 0, or == 0 when negated. */
 function anyFlag(one: Operand, value: unknown, negate: boolean): Lowered {
   const bits = within("value", () => flagsOf(one, value));
-  if (bits === 0) throw new FieldError("value", "at least one flag", value);
+  if (bits === 0n) throw new FieldError("value", "at least one flag", value);
   const zero = toBytes(0n, one.width);
-  return lowered(...one.load(1), masked(toBytes(BigInt(bits), one.width)), compare(zero, !negate));
+  return lowered(...one.load(1), masked(toBytes(bits, one.width)), compare(zero, !negate));
 }
 
 /** (field & mask) == value. */
@@ -203,14 +207,10 @@ function maskedMatch(one: Operand, op: Comparison, value: unknown, mask: unknown
   if (op !== "==" && op !== "!=") throw new FieldError("op", '"==" or "!=" with a mask', op);
   if (one.loaded.isPartial) throw new FieldError("mask", `no mask, because ${one.text} is some bits of a byte`, mask);
   const [bits, wanted] = [within("mask", () => flagsOf(one, mask)), within("value", () => flagsOf(one, value))];
-  if (bits === 0) throw new FieldError("mask", "a mask with at least one bit", mask);
-  if ((wanted & ~bits) !== 0)
+  if (bits === 0n) throw new FieldError("mask", "a mask with at least one bit", mask);
+  if ((wanted & ~bits) !== 0n)
     throw new FieldError("value", `a value without bits outside the mask ${hex(bits)}`, hex(wanted));
-  return lowered(
-    ...one.load(1),
-    masked(toBytes(BigInt(bits), one.width)),
-    compare(toBytes(BigInt(wanted), one.width), op === "!="),
-  );
+  return lowered(...one.load(1), masked(toBytes(bits, one.width)), compare(toBytes(wanted, one.width), op === "!="));
 }
 
 /** A name, or a prefix followed by `*`. */

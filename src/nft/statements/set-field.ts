@@ -5,7 +5,7 @@ import { numberToBytes } from "../bytes/ip-ranges.js";
 import { ByteorderOp, PayloadBase } from "../kernel/constants.js";
 import type { Expr } from "../kernel/kernel.js";
 import { FieldError, within } from "../language/fields/field-error.js";
-import { bytesOfValue, type ValueType, type Width } from "../language/fields/field-types.js";
+import { bytesOfValue, FIELD_TYPES, type ValueType, type Width } from "../language/fields/field-types.js";
 import {
   type FieldEntry,
   type FieldName,
@@ -19,7 +19,7 @@ import { address, anything, type Field, field, isFromMap, key, mapOf, orMap, u32
 import { IP_NAME, requireField, versionOf } from "../lowering/dependencies.js";
 import { lookUpOrMake } from "../lowering/inline-sets.js";
 import { operand } from "../lowering/keys.js";
-import { hostU32, immediate, type LowerContext, lowered, type Lowered, masked } from "../lowering/lowered.js";
+import { immediate, type LowerContext, lowered, type Lowered, masked } from "../lowering/lowered.js";
 import { kind } from "./kind.js";
 
 /** One of a packet's two ends. */
@@ -91,9 +91,13 @@ function setField(name: FieldName, given: DataSource, context: LowerContext): Lo
   const entry: FieldEntry = FIELDS[name];
   within("field", () => requireField(context, name, entry));
   return within("value", () => {
-    if (entry.source.from === "payload" && typeof given !== "object") return setHeader(name, entry, given);
-    if (load(entry, 1).isPartial) throw new FieldError("", `a constant, because ${name} is some bits of a byte`, given);
-    return lowered(...valueOf(entry.type, widthOfField(entry), given, context).exprs, write(name, entry));
+    const { type } = entry;
+    const width = widthOfField(entry);
+    const isList = Array.isArray(given) && FIELD_TYPES[type].kind === "flags";
+    const value = isList ? Number(flagsOf({ type, width }, given)) : given;
+    if (entry.source.from === "payload" && typeof value !== "object") return setHeader(name, entry, value);
+    if (load(entry, 1).isPartial) throw new FieldError("", `a constant, because ${name} is some bits of a byte`, value);
+    return lowered(...valueOf(type, width, value, context).exprs, write(name, entry));
   });
 }
 
@@ -124,16 +128,14 @@ function setHeader(name: FieldName, entry: FieldEntry, given: unknown): Lowered 
 /** Loads a value into register 1: a constant, another field, or what a map holds. */
 function valueOf(type: ValueType, width: Width, given: DataSource, context: LowerContext): Lowered {
   if (isFromMap(given)) return lookUpOrMake(context, given, [type], [width]);
-  if (typeof given !== "object" || !("from" in given)) {
-    const data =
-      typeof given === "object" ? hostU32(flagsOf({ type, width }, given)) : bytesOfValue(type, given, width);
-    return lowered(immediate(data));
-  }
+  if (typeof given !== "object" || !("from" in given)) return lowered(immediate(bytesOfValue(type, given, width)));
   const { from, mask, xor } = given;
   const one = within("from", () => operand(context, from, type === "integer" ? undefined : type));
   const isNumber = one.type === "index" || one.type === "integer" || type === "integer";
-  if (one.type !== type && !(isNumber && one.width.bits === width.bits))
+  if (one.type !== type && !isNumber)
     throw new FieldError("from", `a field of type ${type}, not ${one.type}`, one.text);
+  if (one.width.bits !== width.bits)
+    throw new FieldError("from", `a field of ${width.bits} bits, not ${one.width.bits}`, one.text);
   if (one.loaded.isPartial)
     throw new FieldError("from", "a field of whole bytes, because some bits of a byte cannot be copied", one.text);
   const { length } = width;

@@ -333,6 +333,9 @@ add(PACKETS, { field: "tcp option sack-perm", value: "missing" }, drop);
 add(["ip", "inet", "bridge", "netdev"], { action: "set", field: "ip dscp", value: "cs1" });
 add(["ip", "inet", "bridge", "netdev"], { action: "set", field: "ip ecn", value: "ce" });
 add(["ip", "inet", "bridge", "netdev"], { action: "set", field: "ip ttl", value: 64 });
+// Masks of more than 32 bits.
+add(["bridge"], { field: "ether saddr", mask: "00:ff:ff:ff:00:00", value: "00:02:00:00:00:00" });
+add(["ip6", "inet"], { field: "ip6 saddr", mask: "::ffff:0:0:1", value: "::1:0:0:1" });
 add(["ip", "inet", "bridge", "netdev"], { field: "ip frag-off", mask: 0x1fff, op: "!=", value: 0 });
 add(["ip6", "inet", "bridge", "netdev"], { action: "set", field: "ip6 dscp", value: "af11" });
 add(["ip6", "inet", "bridge", "netdev"], { action: "set", field: "ip6 hoplimit", value: 64 });

@@ -347,8 +347,8 @@ export function isNumeric(field: ValueType): boolean {
   return kind !== "address" && kind !== "ether" && kind !== "text";
 }
 
-export function hex(value: number): string {
-  return `0x${(value >>> 0).toString(16)}`;
+export function hex(value: number | bigint): string {
+  return `0x${(typeof value === "bigint" ? value : value >>> 0).toString(16)}`;
 }
 
 /** Prints a class as tc and nft do: major and minor number in hex. The smallest and the largest value have names. */

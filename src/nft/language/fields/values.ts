@@ -105,10 +105,10 @@ export function prefixOf({ type, width }: TypedField, range: Range): number | un
 }
 
 /** The union of flags, given by name or number. */
-export function flagsOf(operand: TypedField, value: unknown): number {
-  const flagOf = (one: unknown): number => Number(toNumber(operand.type, one, operand.width));
+export function flagsOf(operand: TypedField, value: unknown): bigint {
+  const flagOf = (one: unknown): bigint => toNumber(operand.type, one, operand.width);
   const flags = Array.isArray(value)
     ? value.map((one, index) => within(`[${index}]`, () => flagOf(one)))
     : [flagOf(value)];
-  return flags.reduce((all, flag) => all | flag, 0) >>> 0;
+  return flags.reduce((all, flag) => all | flag, 0n);
 }
