@@ -10,7 +10,7 @@ import { NftKernel } from "./kernel/nft-kernel.js";
 import { kernelOptions, printOptions } from "./statements/checks.js";
 import { check, within } from "./language/fields/field-error.js";
 import { printRule as print } from "./statements/lower-rule.js";
-import { programName } from "./kernel/program-name.js";
+import { ownProgramName } from "./kernel/own-program-name.js";
 import type { Rule, Statement } from "./statements/rule.js";
 import type { SetSpec } from "./handles/set-spec.js";
 import type { TableOptions } from "./sync/apply-result.js";
@@ -86,7 +86,7 @@ export interface KernelOptions extends ConnectionOptions {
  */
 export async function openKernel(options: KernelOptions = {}): Promise<Kernel> {
   check(kernelOptions, "options", options);
-  return NftKernel.open({ ...options, programName: options.programName ?? programName() });
+  return NftKernel.open({ ...options, programName: options.programName ?? ownProgramName() });
 }
 
 export interface PrintOptions extends Pick<TableOptions, "family"> {

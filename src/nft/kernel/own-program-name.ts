@@ -4,8 +4,8 @@ import process from "node:process";
 /** The kernel's TASK_COMM_LEN is 16, with the NUL. */
 const MOST_BYTES = 15;
 
-/** Returns the program's name: its title, or the name of its main file while the title is Node's default. At most 15 bytes. */
-export function programName(): string {
+/** Returns this program's name: its title, or the name of its main file while the title is Node's default. At most 15 bytes. */
+export function ownProgramName(): string {
   const { title } = process;
   const main = process.argv.at(1);
   const own = path.basename(title.split(" ", 1)[0]);
