@@ -19,7 +19,7 @@
  */
 import type { PackedChange } from "../elements/batch-writer.js";
 import { namesAny, type PlanInput, type SetPlan } from "./plan.js";
-import type { Snapshot } from "./snapshot.js";
+import type { Decisions } from "./decisions.js";
 import { type KernelState, packetsComeBy } from "./table-dump.js";
 
 /** Maximum number of elements in a transaction, unless TableOptions set another one. */
@@ -30,7 +30,7 @@ export const PIECE_ELEMENTS = 16_384;
  * again must wait for it. Undefined if no chain has to go ahead.
  */
 export function chainsAhead(
-  { chains, sets, dirty, ahead, going }: Snapshot,
+  { chains, sets, dirty, ahead, going }: Decisions,
   state: KernelState,
 ): Pick<PlanInput, "chains" | "sets"> | undefined {
   const isNew = (name: string): boolean => !state.chains.has(name);
@@ -62,7 +62,7 @@ export class Outgoing {
   readonly #open = new Set<SetPlan>();
   #settling = Promise.resolve();
 
-  constructor({ sets, ahead }: Snapshot) {
+  constructor({ sets, ahead }: Decisions) {
     this.#ahead = ahead;
     this.#unpacked = new Map(sets.map((set) => [set.name, set]));
   }

@@ -22,7 +22,7 @@ import {
 import type { SetSpec } from "../language/set-spec.js";
 import type { Drift } from "./apply-result.js";
 import type { DesiredState } from "./desired-state.js";
-import type { Snapshot } from "./snapshot.js";
+import type { Decisions } from "./decisions.js";
 
 export interface Reading {
   readonly reason: string;
@@ -164,7 +164,7 @@ export class ObservedTable {
   }
 
   /** Reads the counts of objects that are created again, and the handles of rules beside those that name something that goes. */
-  async readReplaced({ objects, chains }: Pick<Snapshot, "objects" | "chains">): Promise<void> {
+  async readReplaced({ objects, chains }: Pick<Decisions, "objects" | "chains">): Promise<void> {
     for (const { name, fate, found } of objects) {
       if (fate !== "recreate" || found?.kind !== "object") continue;
       const now = await this.kernel.object(this.ref, found);

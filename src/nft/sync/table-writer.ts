@@ -17,7 +17,7 @@ import { Ownership } from "./ownership.js";
 import { holdsOn, isTimed, type Names, Plan, type PlanInput, planObjects, planTable, planWaking } from "./plan.js";
 import { planText, type TablePlan } from "./plan-text.js";
 import { commitPlan, isDrift, joinResults, TableError, toTableError } from "./results.js";
-import { type Snapshot, takeSnapshot } from "./snapshot.js";
+import { type Decisions, decideChanges } from "./decisions.js";
 
 const DEFAULT_GRACE_PERIOD_MS = 500;
 /** Maximum number of retries of one apply(), each after another read of the kernel. */
@@ -94,19 +94,19 @@ export class TableWriter {
     await view.readUnknownSets();
     await view.readHandles();
     const desired = this.#desired;
-    const snapshot = takeSnapshot(desired, view.state, this.#clock.now(), Infinity, false);
-    const outgoing = new Outgoing(snapshot);
+    const decisions = decideChanges(desired, view.state, this.#clock.now(), Infinity, false);
+    const outgoing = new Outgoing(decisions);
     const plan = new Plan();
     try {
-      await view.readReplaced(snapshot);
+      await view.readReplaced(decisions);
       for await (const { sets } of outgoing.pieces(Infinity)) {
-        const input = await this.#planInput({ ...snapshot, sets }, new Set(), await view.readSaved(snapshot.sets));
+        const input = await this.#planInput({ ...decisions, sets }, new Set(), await view.readSaved(decisions.sets));
         planObjects(input, true, plan);
         planTable(input, plan);
         planWaking(input, plan);
       }
     } finally {
-      desired.mark(snapshot.dirty);
+      desired.mark(decisions.dirty);
       await outgoing.giveBack();
     }
     const isMap = (set: string): boolean =>
@@ -287,16 +287,22 @@ export class TableWriter {
     const { state } = this.observed;
     const isFirst = typeof this.#inherited === "string";
     this.#markInherited();
-    const snapshot = takeSnapshot(this.#desired, state, this.#clock.now(), pieceElements, isFirst && gracePeriodMs > 0);
-    const { inherited } = snapshot;
+    const decisions = decideChanges(
+      this.#desired,
+      state,
+      this.#clock.now(),
+      pieceElements,
+      isFirst && gracePeriodMs > 0,
+    );
+    const { inherited } = decisions;
     const kept = typeof this.#inherited === "object" ? this.#inherited : inherited;
     if (isFirst) this.#inherited = inherited.sets.size > 0 ? "kept" : "unknown";
-    const saved = filled ?? (await this.observed.readSaved(snapshot.sets));
-    const outgoing = new Outgoing(snapshot);
-    const { objects } = snapshot;
+    const saved = filled ?? (await this.observed.readSaved(decisions.sets));
+    const outgoing = new Outgoing(decisions);
+    const { objects } = decisions;
     const write = async ({ sets, last }: Piece): Promise<void> => {
       const plan = new Plan();
-      const changes = { chains: last ? snapshot.chains : [], sets, objects };
+      const changes = { chains: last ? decisions.chains : [], sets, objects };
       const input = await this.#planInput(changes, kept.chains, saved);
       planObjects(input, last, plan);
       planTable(input, plan);
@@ -304,15 +310,15 @@ export class TableWriter {
       outgoing.settle(sets, this.#clock.now() + gracePeriodMs);
     };
     try {
-      await this.observed.readReplaced(snapshot);
-      written.push(...(await this.#writeChainsAhead(snapshot)));
+      await this.observed.readReplaced(decisions);
+      written.push(...(await this.#writeChainsAhead(decisions)));
       await inTurn(outgoing.pieces(pieceElements), write);
       await outgoing.settled();
       const waking = new Plan();
       planWaking(await this.#planInput({ chains: [], sets: [], objects: [] }, kept.chains, saved), waking);
       if (waking.ops.length > 0) written.push(await this.#write(waking));
     } catch (error) {
-      this.#desired.mark(snapshot.dirty);
+      this.#desired.mark(decisions.dirty);
       await outgoing.giveBack();
       throw error;
     }
@@ -320,7 +326,7 @@ export class TableWriter {
       const due = this.#clock.now() + gracePeriodMs;
       this.#inherited = inherited.sets.size === 0 ? undefined : { ...inherited, due };
     }
-    this.#desired.forget([...snapshot.chains, ...objects], state);
+    this.#desired.forget([...decisions.chains, ...objects], state);
   }
 
   async #write(plan: Plan): Promise<ApplyResult> {
@@ -369,11 +375,11 @@ export class TableWriter {
   }
 
   /** See make-before-break.ts. If the kernel refuses this transaction, it also refuses the next one, which reports the error. */
-  async #writeChainsAhead(snapshot: Snapshot): Promise<ApplyResult[]> {
-    const first = chainsAhead(snapshot, this.observed.state);
+  async #writeChainsAhead(decisions: Decisions): Promise<ApplyResult[]> {
+    const first = chainsAhead(decisions, this.observed.state);
     if (first === undefined) return [];
     const plan = new Plan();
-    const input = await this.#planInput({ ...first, objects: snapshot.objects }, new Set(), new Map());
+    const input = await this.#planInput({ ...first, objects: decisions.objects }, new Set(), new Map());
     planObjects(input, false, plan);
     planTable(input, plan);
     try {

@@ -9,7 +9,7 @@ import type { DesiredState, DirtyNames } from "./desired-state.js";
 import { type ChainPlan, chainServes, type Names, namesAny, type ObjectPlan, type SetPlan } from "./plan.js";
 import { type KernelState, packetsComeBy } from "./table-dump.js";
 
-export interface Snapshot {
+export interface Decisions {
   readonly dirty: DirtyNames;
   readonly chains: readonly ChainPlan[];
   readonly sets: readonly SetPlan[];
@@ -41,13 +41,13 @@ type Action = SetPlan["action"];
 type Fates = Map<string, Action>;
 
 /** @param keepInherited keep undesired objects for now if packets in flight may use them. */
-export function takeSnapshot(
+export function decideChanges(
   desired: DesiredState,
   state: KernelState,
   now: number,
   pieceElements: number,
   keepInherited: boolean,
-): Snapshot {
+): Decisions {
   const dirty = desired.takeDirty();
   const moment = { desired, state, dirty };
   let most = MOST_ENDED;
@@ -75,7 +75,7 @@ export function takeSnapshot(
   for (const name of inherited.sets) fates.delete(name);
   const held = chainsInGrace(fates, goingObjects, idle, moment);
   for (const name of held) dirty.chains.delete(name);
-  // The next snapshot checks them again, even if this one fails.
+  // The next decision checks them again, even if this one fails.
   desired.mark({ chains: held });
   const stay = new Set([...held, ...inherited.chains]);
   const goingChains = new Set([...replaced, ...[...unused].filter((name) => !stay.has(name))]);
