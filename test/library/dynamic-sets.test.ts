@@ -197,6 +197,20 @@ test("a set or map that gets a timeout or counters keeps its elements", async ()
   expect((await table.apply()).transactions).toBe(0);
 });
 
+test("rules with any timeout stay when the program restarts", async () => {
+  const started = (): Table => {
+    const table = new Table(kernel, { family: "ip", name: "filled" });
+    table.set({ set: "seen", key: ["ipv4_addr"], dynamic: true, timeoutMs: 600_000, size: 100 });
+    const rules = [1, 5, 1333].map((timeoutMs) => ({
+      statements: [{ action: "update", set: "seen", key: ["daddr"], timeoutMs }] as const,
+    }));
+    table.chain({ chain: "output", rules });
+    return table;
+  };
+  await started().apply();
+  expect((await started().apply()).transactions).toBe(0);
+});
+
 test("a map that packets fill has data", async () => {
   const table = new Table(kernel, { family: "ip", name: "filled" });
   const backends = table.set({

@@ -137,7 +137,7 @@ function emptyKernel(commit: Kernel["commit"]): Kernel {
   const notHere = (): Promise<never> => Promise.reject(new Error("a trial kernel has no elements and no events"));
   return {
     portId: 0,
-    committedBeside: () => 0,
+    committed: { beside: () => 0 },
     commit,
     generation: () => Promise.resolve({ id: 0 }),
     tables: none,

@@ -612,10 +612,10 @@ export interface Kernel {
    */
   readonly portId: number;
   /**
-   * Number of transactions that `commit` has committed and that left this table alone. Each raises the ruleset's generation by one, unless it changes
-   * nothing.
+   * `beside`: number of transactions that `commit` has committed and that left this table alone. Each raises the ruleset's generation by one, unless it
+   * changes nothing.
    */
-  committedBeside(table: TableRef): number;
+  readonly committed: { readonly beside: (table: TableRef) => number };
   commit(ops: readonly Op[], options?: CommitOptions): Promise<CommitResult>;
   generation(): Promise<Generation>;
   tables(family?: Family): Promise<TableInfo[]>;

@@ -41,7 +41,7 @@ export class NftKernel implements Kernel {
   /** Settles when the last commit so far is done, because commits keep the order of their calls. */
   #lastCommit: Promise<unknown> = Promise.resolve();
   #portId: number;
-  readonly #counts = new CommitCounts();
+  readonly committed = new CommitCounts();
 
   private constructor(connection: NetlinkConnection) {
     this.connection = connection;
@@ -69,7 +69,7 @@ export class NftKernel implements Kernel {
         // Both at once, so that the bytes are copied while the kernel is busy with the previous commit.
         const [batch] = await Promise.all([prepared, previous]);
         const result = await addon.commit(handle, batch);
-        if (ops.length > 0 && options?.dryRun !== true) this.#counts.add(ops);
+        if (ops.length > 0 && options?.dryRun !== true) this.committed.add(ops);
         return result;
       })();
       this.#lastCommit = commit.catch(() => undefined);
@@ -83,10 +83,6 @@ export class NftKernel implements Kernel {
     const batch = addon.createBatch(ops, options);
     while (!addon.prepareBatch(batch, SLICE_MS)) await yieldToEventLoop();
     return batch;
-  }
-
-  committedBeside(table: TableRef): number {
-    return this.#counts.beside(table);
   }
 
   generation(): Promise<Generation> {

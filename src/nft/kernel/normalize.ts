@@ -150,7 +150,17 @@ export function normalizeExpr(expr: Expr): Expr {
   return tidy(normalize(tidy(expr)));
 }
 
+/** The kernel keeps timeouts in jiffies, so those that differ by less than one (10 ms at HZ=100) are the same. */
+function withTimeoutLike(other: Expr, expr: Expr): Expr {
+  if (expr.type !== "dynset" || other.type !== "dynset" || !expr.timeout || !other.timeout) return expr;
+  const difference = Number(expr.timeout - other.timeout);
+  return Math.abs(difference) < 10 ? { ...expr, timeout: other.timeout } : expr;
+}
+
 /** Whether both lists do the same, in the same order. */
 export function sameExprs(a: readonly Expr[], b: readonly Expr[]): boolean {
-  return a.length === b.length && a.every((expr, i) => isDeepStrictEqual(normalizeExpr(expr), normalizeExpr(b[i])));
+  return (
+    a.length === b.length &&
+    a.every((expr, i) => isDeepStrictEqual(normalizeExpr(expr), normalizeExpr(withTimeoutLike(expr, b[i]))))
+  );
 }

@@ -80,7 +80,7 @@ export class ForeignChanges {
    */
   async unreported(everyTable: boolean): Promise<boolean> {
     if (this.#listening) return false;
-    const known = this.#own + (everyTable ? 0 : this.#kernel.committedBeside(this.#observed.ref));
+    const known = this.#own + (everyTable ? 0 : this.#kernel.committed.beside(this.#observed.ref));
     const { id } = await this.#kernel.generation();
     const before = this.#lastSeen;
     this.#lastSeen = { id, known };

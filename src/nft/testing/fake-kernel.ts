@@ -92,7 +92,7 @@ const FIRST_PORT = 1000;
 export class FakeKernel implements Kernel {
   /** The port of this connection. `loseSocket` and a commit change it. */
   portId: number;
-  readonly #counts = new CommitCounts();
+  readonly committed = new CommitCounts();
   /** Operations of every batch that this object committed, oldest first, without dry runs and rejected ones. */
   readonly commits: (readonly Op[])[] = [];
   /** @internal */
@@ -206,7 +206,7 @@ export class FakeKernel implements Kernel {
       this.commits.push(ops);
       if (outcome.events.length > 0) this.announce(outcome.events);
     }
-    if (!dryRun && this.repliesToLose === 0) this.#counts.add(ops);
+    if (!dryRun && this.repliesToLose === 0) this.committed.add(ops);
     if (!dryRun && this.repliesToLose > 0) {
       this.repliesToLose--;
       throw new KernelError("unknown-outcome", "the kernel's reply was lost", { action: "commit", errno: "ENOBUFS" });
@@ -232,10 +232,6 @@ export class FakeKernel implements Kernel {
       const batch: ChangeBatch = { generation, portId: this.portId, process: this.process, events: seen };
       queueMicrotask(() => handlers.onBatch(batch));
     }
-  }
-
-  committedBeside(table: TableRef): number {
-    return this.#counts.beside(table);
   }
 
   async generation(): Promise<Generation> {
