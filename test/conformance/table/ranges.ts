@@ -136,10 +136,11 @@ function declared(kernel: Kernel): { table: Table; sets: AnySet[] } {
 function keyOf(dice: Dice, key: SetSpec["key"]): unknown {
   const from = (limit: number, most: number): unknown => {
     const first = dice.below(limit);
-    return dice.chance(50) ? first : [first, Math.min(most, first + dice.below(10))];
+    return dice.chance(50) ? first : { from: first, to: Math.min(most, first + dice.below(10)) };
   };
   const values = key.map((field) => {
-    if (field === "inet_service") return dice.chance(10) ? [65_530 + dice.below(6), 65_535] : from(60, 65_535);
+    if (field === "inet_service")
+      return dice.chance(10) ? { from: 65_530 + dice.below(6), to: 65_535 } : from(60, 65_535);
     if (field === "mark") return dice.chance(10) ? 0xffffffff : from(300, 0xffffffff);
     if (field === "inet_proto") return from(30, 255);
     if (field === "ifname") return dice.pick(["eth0", "eth1", "w0", "w*", "lo"]);
