@@ -22,7 +22,7 @@ export class TrackedIntervals extends TrackedElements {
     const keys = nets.map((net) => {
       const network = parseRange(net);
       if (network?.version !== (this.#width === 4 ? 4 : 6))
-        throw new RangeError(`set ${this.spec.set}: ${net} is no network of its IP family`);
+        throw new RangeError(`set ${this.spec.set}: ${net} is not a network of its IP family`);
       return rangeKey(network, this.#width);
     });
     this.replaceRanges(keys);

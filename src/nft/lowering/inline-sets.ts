@@ -91,7 +91,7 @@ function rangesOfRow({ operands }: LoadedKey, row: unknown): readonly Range[] {
   );
 }
 
-/** What a look-up reads: a named map, or the pairs of one that comes with the rule. */
+/** The source of a look-up: a named map, or the pairs of one that comes with the rule. */
 interface MapSource {
   readonly key: readonly Field[];
   readonly map: string | readonly (readonly [key: unknown, data: unknown])[];
