@@ -11,10 +11,12 @@ import { compileFilter, matchesPatterns } from "../../src/nft/conntrack/compile-
 import {
   checkUpdate,
   FULL_BYTES,
+  OFFSET,
   packEntry,
   packIdentity,
   packKey,
   packNewEntry,
+  PART,
 } from "../../src/nft/conntrack/encode.js";
 import { checkPrefilter } from "../../src/nft/conntrack/compile-filter.js";
 import { maySkip } from "../support/may-skip.ts";
@@ -115,7 +117,21 @@ function natOf(original: ConntrackTuple, reply: ConntrackTuple): number {
  * none of them.
  */
 function asRecord(entry: ConntrackEntry): ConntrackEntry {
-  return unpackRecords({ stride: FULL_BYTES, bytes: packEntry("dump", entry) })[0];
+  const bytes = packEntry("dump", entry);
+  const view = new DataView(bytes.buffer);
+  const { counters, startedAt } = entry;
+  let parts = view.getUint16(OFFSET.parts, true);
+  if (counters !== undefined) {
+    parts |= PART.counters;
+    const counts = [counters.original, counters.reply].flatMap((of) => [of.packets, of.bytes]);
+    for (const [i, count] of counts.entries()) view.setBigUint64(OFFSET.counters + 8 * i, count, true);
+  }
+  if (startedAt !== undefined) {
+    parts |= PART.start;
+    view.setBigUint64(OFFSET.start, BigInt(startedAt) * 1_000_000n, true);
+  }
+  view.setUint16(OFFSET.parts, parts, true);
+  return unpackRecords({ stride: FULL_BYTES, bytes })[0];
 }
 
 /** See the top of this file. */

@@ -5,7 +5,7 @@
  * @module
  */
 import { familyOf, parseAddress } from "../../base/ip.js";
-import { callback, handlers, integer, oneOf, optional, record, text, value } from "../../base/shape.js";
+import { callback, handlers, integer, oneOf, optional, record, type Shape, text, value } from "../../base/shape.js";
 import { plainEntry } from "./decode.js";
 import { NetlinkConntrack, type NetlinkConntrackOptions } from "./netlink-conntrack.js";
 import type {
@@ -203,24 +203,19 @@ const PROTOCOL = value('a protocol ("tcp", or a number from 0 to 255)', (given) 
 const BYTE = integer("a number from 0 to 255", 0, 0xff);
 const ICMP = optional(record({ id: integer("a number from 0 to 65535", 0, 0xffff), type: BYTE, code: BYTE }));
 
-const CONNECTION = record({
-  source: ADDRESS,
-  destination: ADDRESS,
-  protocol: PROTOCOL,
-  sourcePort: optional(PORT),
-  destinationPort: optional(PORT),
-  icmp: ICMP,
-  zone: optional(ZONE),
-});
-const TUPLE = record({
-  source: ADDRESS,
-  destination: ADDRESS,
-  protocol: BYTE,
-  sourcePort: PORT,
-  destinationPort: PORT,
-  icmp: ICMP,
-  zone: optional(ZONE),
-});
+function tupleOf(protocol: Shape<unknown>, port: Shape<unknown>): Shape<unknown> {
+  return record({
+    source: ADDRESS,
+    destination: ADDRESS,
+    protocol,
+    sourcePort: port,
+    destinationPort: port,
+    icmp: ICMP,
+    zone: optional(ZONE),
+  });
+}
+const CONNECTION = tupleOf(PROTOCOL, optional(PORT));
+const TUPLE = tupleOf(BYTE, PORT);
 const NEW_ENTRY = record({
   family: oneOf("ip", "ip6"),
   original: TUPLE,

@@ -1,8 +1,8 @@
 /** The kernel's connection tracking table as the rest of the program sees it. Addresses are canonical text. */
-import type { ConntrackStats } from "../kernel/conntrack-addon.js";
+import type { ConntrackStats, DeleteResult } from "../kernel/conntrack-addon.js";
 import type { IpFamily } from "../../base/ip.js";
 
-export type { ConntrackStats };
+export type { ConntrackStats, DeleteResult };
 
 /** One direction of a connection. Ports are 0 for protocols that have none. */
 export interface ConntrackTuple {
@@ -159,13 +159,6 @@ export interface DumpResult {
   /** How many of the `matched` entries have IPS_SEEN_REPLY. */
   readonly answered?: number;
   /** The table changed during the dump (NLM_F_DUMP_INTR), so entries may be missing or repeated. */
-  readonly interrupted: boolean;
-}
-
-export interface DeleteResult {
-  readonly deleted: number;
-  /** Already gone, or replaced by another entry with the same tuple. */
-  readonly absent: number;
   readonly interrupted: boolean;
 }
 

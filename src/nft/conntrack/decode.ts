@@ -214,34 +214,21 @@ export function packIdentities(entries: readonly ConntrackEntry[]): Uint8Array {
   return keys;
 }
 
+const TUPLE_FIELDS = ["source", "destination", "protocol", "sourcePort", "destinationPort", "icmp", "zone"] as const;
+const OWN_FIELDS = ["id", "status", "timeout", "mark", "zone", "state", "labels", "counters", "startedAt"] as const;
+
+/** Returns a copy of those fields that are set. */
+function picked<T, Field extends keyof T>(from: T, fields: readonly Field[]): Pick<T, Field> {
+  const set = fields.map((field) => [field, from[field]] as const).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(set) as Pick<T, Field>;
+}
+
 function plainTuple(tuple: ConntrackTuple): ConntrackTuple {
-  const { source, destination, protocol, sourcePort, destinationPort, icmp, zone } = tuple;
-  return {
-    source,
-    destination,
-    protocol,
-    sourcePort,
-    destinationPort,
-    ...(icmp !== undefined && { icmp }),
-    ...(zone !== undefined && { zone }),
-  };
+  return picked(tuple, TUPLE_FIELDS);
 }
 
 /** Returns a copy as a plain object with only the fields that are set: to keep, compare or print. */
 export function plainEntry(entry: ConntrackEntry): ConntrackEntry {
-  const { timeout, state, labels, counters, startedAt } = entry;
-  return {
-    family: entry.family,
-    original: plainTuple(entry.original),
-    reply: plainTuple(entry.reply),
-    id: entry.id,
-    status: entry.status,
-    ...(timeout !== undefined && { timeout }),
-    mark: entry.mark,
-    zone: entry.zone,
-    ...(state !== undefined && { state }),
-    ...(labels !== undefined && { labels }),
-    ...(counters !== undefined && { counters }),
-    ...(startedAt !== undefined && { startedAt }),
-  };
+  const { family, original, reply } = entry;
+  return { family, original: plainTuple(original), reply: plainTuple(reply), ...picked(entry, OWN_FIELDS) };
 }

@@ -174,7 +174,7 @@ function stateCode(action: string, protocol: number, name: string): number {
   );
 }
 
-/** Returns a whole record, FULL_BYTES long. Throws KernelError "invalid". */
+/** Returns a whole record, FULL_BYTES long, without the counters and the start, which only the kernel sets. Throws KernelError "invalid". */
 export function packEntry(action: string, entry: ConntrackEntry | NewConntrackEntry): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(FULL_BYTES);
   const view = new DataView(bytes.buffer);
@@ -201,26 +201,8 @@ export function packEntry(action: string, entry: ConntrackEntry | NewConntrackEn
     parts |= PART.labels;
     bytes.set(entry.labels, OFFSET.labels);
   }
-  if ("id" in entry) parts |= packMeasured(view, entry);
   view.setUint16(OFFSET.parts, parts, true);
   return bytes;
-}
-
-/** Writes the fields that only the kernel can set. Returns the PART bits of those that are present. */
-function packMeasured(into: DataView, { counters, startedAt }: ConntrackEntry): number {
-  let parts = 0;
-  if (counters !== undefined) {
-    parts |= PART.counters;
-    const { original, reply } = counters;
-    [original.packets, original.bytes, reply.packets, reply.bytes].forEach((count, i) =>
-      into.setBigUint64(OFFSET.counters + 8 * i, count, true),
-    );
-  }
-  if (startedAt !== undefined) {
-    parts |= PART.start;
-    into.setBigUint64(OFFSET.start, BigInt(startedAt) * 1_000_000n, true);
-  }
-  return parts;
 }
 
 const { seenReply, assured, confirmed, fixedTimeout, helper } = CONNTRACK_STATUS;

@@ -40,13 +40,14 @@ export interface NativePrefilter {
   readonly endpoints: Uint8Array;
 }
 
-interface NativeDeletion {
+export interface DeleteResult {
   readonly deleted: number;
+  /** Already gone, or replaced by another entry with the same tuple. */
   readonly absent: number;
   readonly interrupted: boolean;
 }
 
-interface NativeListDeletion extends NativeDeletion {
+interface NativeListDeletion extends DeleteResult {
   /** Indices of the keys without an entry. */
   readonly absentAt: Uint32Array;
 }
@@ -88,7 +89,7 @@ export interface NativeConntrackAddon {
   conntrackCreate(table: NativeConntrack, entry: Uint8Array): Promise<void>;
   conntrackChange(table: NativeConntrack, key: Uint8Array, change: NativeChange): Promise<void>;
   conntrackDelete(table: NativeConntrack, keys: Uint8Array): Promise<NativeListDeletion>;
-  conntrackDeleteMatching(table: NativeConntrack, filter: Uint8Array): Promise<NativeDeletion>;
+  conntrackDeleteMatching(table: NativeConntrack, filter: Uint8Array): Promise<DeleteResult>;
   /** The callback must not throw. `NativeNftAddon.closeMonitor` ends the watch. */
   conntrackWatch(
     table: NativeConntrack,
