@@ -34,6 +34,13 @@ interface ExprBase {
   readonly extra?: readonly UnknownAttribute[];
 }
 
+/** The ports of an expression that rewrites addresses, and its flags. */
+export interface NatPorts extends ExprBase {
+  readonly regProtoMin?: number;
+  readonly regProtoMax?: number;
+  readonly flags?: number;
+}
+
 /**
  * One nf_tables expression, as the kernel accepts and dumps it. Field names are the kernel's attribute names in lower camel case
  * (NFTA_PAYLOAD_DREG -> dreg). Registers have the dumped form: a register on a 16-byte boundary is 1..4 (NFT_REG_1..4), and the others
@@ -125,22 +132,9 @@ export type Expr =
       readonly family: number;
       readonly regAddrMin?: number;
       readonly regAddrMax?: number;
-      readonly regProtoMin?: number;
-      readonly regProtoMax?: number;
-      readonly flags?: number;
-    } & ExprBase)
-  | ({
-      readonly type: "masq";
-      readonly flags?: number;
-      readonly regProtoMin?: number;
-      readonly regProtoMax?: number;
-    } & ExprBase)
-  | ({
-      readonly type: "redir";
-      readonly regProtoMin?: number;
-      readonly regProtoMax?: number;
-      readonly flags?: number;
-    } & ExprBase)
+    } & NatPorts)
+  | ({ readonly type: "masq" } & NatPorts)
+  | ({ readonly type: "redir" } & NatPorts)
   | ({ readonly type: "reject"; readonly rejectType: number; readonly code?: number } & ExprBase)
   | ({ readonly type: "notrack" } & ExprBase)
   | ({ readonly type: "fib"; readonly dreg: number; readonly result: number; readonly flags: number } & ExprBase)
@@ -533,7 +527,15 @@ export interface ChangeBatch {
   readonly events: readonly ChangeEvent[];
 }
 
-export interface MonitorHandlers {
+/** Handlers that every stream of events has. */
+export interface StreamHandlers {
+  /** The kernel dropped events (ENOBUFS). */
+  onLost(): void;
+  /** The stream ended permanently. */
+  onError(error: Error): void;
+}
+
+export interface MonitorHandlers extends StreamHandlers {
   /** Called once per commit, including our own. */
   onBatch(batch: ChangeBatch): void;
   /**
@@ -541,8 +543,6 @@ export interface MonitorHandlers {
    * listen because of a large commit of this kernel object.
    */
   onLost(): void;
-  /** The stream ended permanently. */
-  onError(error: Error): void;
 }
 
 export interface MonitorOptions {
@@ -582,13 +582,9 @@ export interface TraceEvent extends TableRef {
   readonly ctState?: number;
 }
 
-export interface TraceHandlers {
+export interface TraceHandlers extends StreamHandlers {
   /** Receives events in the kernel's order. */
   onEvents(events: readonly TraceEvent[]): void;
-  /** The kernel dropped events (ENOBUFS). */
-  onLost(): void;
-  /** The stream ended permanently. */
-  onError(error: Error): void;
 }
 
 export interface Monitor {

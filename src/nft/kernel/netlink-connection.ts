@@ -1,5 +1,5 @@
 import { loadAddon, type NativeAddon } from "./addon.js";
-import type { Monitor } from "./kernel.js";
+import type { Monitor, StreamHandlers } from "./kernel.js";
 import { NativeCalls, rethrowLater } from "./native-calls.js";
 import { translate } from "./native-error.js";
 import type { NetlinkExchange } from "./netlink-message.js";
@@ -14,12 +14,6 @@ export interface ConnectionOptions {
   readonly sendBufferBytes?: number;
   /** Receive buffer of a monitor, bytes. Default: 64 MiB (1 MiB to watch addresses), or net.core.rmem_max if that is less. */
   readonly receiveBufferBytes?: number;
-}
-
-/** Handlers that every stream of events has. */
-interface StreamHandlers {
-  onLost(): void;
-  onError(error: Error): void;
 }
 
 /** The addon's sockets in one network namespace, which the classes of this directory share. */

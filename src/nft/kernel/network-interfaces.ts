@@ -1,16 +1,13 @@
-import type { Monitor } from "./kernel.js";
+import type { Monitor, StreamHandlers } from "./kernel.js";
 import type { NetlinkConnection } from "./netlink-connection.js";
 import type { InterfaceAddress } from "./nft-addon.js";
 
 export type { InterfaceAddress };
 
-export interface InterfaceHandlers {
+/** After `onLost`, read everything again. */
+export interface InterfaceHandlers extends StreamHandlers {
   /** Something changed, so read again. One call may report several changes. */
   onChange(): void;
-  /** The kernel dropped events (ENOBUFS), so read everything again. */
-  onLost(): void;
-  /** The stream ended permanently. */
-  onError(error: Error): void;
 }
 
 /** The network interfaces of one network namespace (rtnetlink). All methods reject with KernelError. */

@@ -7,7 +7,7 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import { CtKey, HashType, NatFlag, register, SocketKey } from "./constants.js";
-import type { Expr } from "./kernel.js";
+import type { Expr, NatPorts } from "./kernel.js";
 
 type ExprOf<T extends Expr["type"]> = Extract<Expr, { type: T }>;
 type Normalizers = { readonly [T in Expr["type"]]: (expr: ExprOf<T>) => ExprOf<T> };
@@ -50,15 +50,9 @@ function dropZero<E extends Expr>(expr: E, key: keyof E & string): E {
   return value === 0 || value === 0n ? without(expr, key) : expr;
 }
 
-interface ProtoRange {
-  readonly regProtoMin?: number;
-  readonly regProtoMax?: number;
-  readonly flags?: number;
-}
-
 /** Normalizes a range of ports: the upper register defaults to the lower one, and the kernel sets the flag. */
 function portRange<E extends ExprOf<"nat"> | ExprOf<"masq"> | ExprOf<"redir">>(expr: E, flag: number): E {
-  const { regProtoMin, regProtoMax, flags }: ProtoRange = expr;
+  const { regProtoMin, regProtoMax, flags }: NatPorts = expr;
   const range =
     regProtoMin === undefined ? { regProtoMax: undefined } : { regProtoMin, regProtoMax: regProtoMax ?? regProtoMin };
   const all = (flags ?? 0) | (regProtoMin === undefined ? 0 : flag);
