@@ -61,8 +61,9 @@ export class BatchWriter {
   #carry: RowList | undefined;
   /** The index of the catch-all element, or -1. */
   readonly #catchAll = { add: -1, delete: -1 };
-  #time: readonly [timeoutMs: number, leftMs: number] = [0, 0];
-  #comment: string | undefined;
+  /** Timeout, remaining time and comment of the next addition. */
+  time: readonly [timeoutMs: number, leftMs: number] = [0, 0];
+  comment: string | undefined;
   readonly #extras: ElementExtra[] = [];
   readonly #used: Verdict[] = [];
   readonly #numbers = new Map<number, number>();
@@ -86,12 +87,12 @@ export class BatchWriter {
     const dataWords = this.#dataWords;
     const to = this.addRows.length * this.#stride;
     const adds = (this.#adds = roomFor(this.#adds, to + this.#stride));
-    if (this.#comment !== undefined || this.columns.objects) this.#addExtra(row);
+    if (this.comment !== undefined || this.columns.objects) this.#addExtra(row);
     if (row === this.rows.unkeyed) this.#catchAll.add = this.addRows.length;
     this.addRows.push(row);
     let column = to + keyWords + dataWords;
     if (this.columns.timeouts) {
-      const [timeoutMs, leftMs] = this.#time;
+      const [timeoutMs, leftMs] = this.time;
       writeU64(adds, column, timeoutMs);
       writeU64(adds, column + 2, leftMs);
       column += TIME_WORDS;
@@ -114,19 +115,9 @@ export class BatchWriter {
     this.#extras.push({
       record: this.addRows.length,
       ...(target !== undefined && "object" in target && { object: target.object }),
-      ...(this.#comment !== undefined && { userdata: commentData(this.#comment)! }),
+      ...(this.comment !== undefined && { userdata: commentData(this.comment)! }),
     });
-    this.#comment = undefined;
-  }
-
-  /** Sets the timeout and the remaining time of the next addition. */
-  timeNext(timeoutMs: number, leftMs: number): void {
-    this.#time = [timeoutMs, leftMs];
-  }
-
-  /** Sets the comment of the next addition. */
-  commentNext(comment: string | undefined): void {
-    this.#comment = comment;
+    this.comment = undefined;
   }
 
   /** Lets the next addition start from the counter of the kernel's element with the same key. */

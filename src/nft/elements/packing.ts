@@ -122,8 +122,8 @@ export class Packing {
     const inKernel = rows.isInKernel(state);
     if ((state & DESIRED) !== 0) {
       if (inKernel && !full) writer.delete(row);
-      if (expiries !== undefined) writer.timeNext(...expiries.packed(row));
-      writer.commentNext(comments.of(row));
+      if (expiries !== undefined) writer.time = expiries.packed(row);
+      writer.comment = comments.of(row);
       if (counted === undefined) writer.add(row);
       else counted.add(row, inKernel, writer);
     } else if ((state & DEFERRED) !== 0 && inKernel) {

@@ -167,6 +167,12 @@ export class Rows extends PackedMap {
 
   /** No longer desires the row. @param flag DEFERRED, or 0. */
   undesire(row: number, flag: number): void {
+    this.expire(row, flag);
+    this.markDirty(row);
+  }
+
+  /** Like `undesire`, for a row that the kernel ends by itself, so nothing has to be written. */
+  expire(row: number, flag = 0): void {
     const words = this.words(row);
     const place = this.at(row);
     const state = words[place + STATE];
@@ -174,18 +180,6 @@ export class Rows extends PackedMap {
     if (kept !== undefined) words.set(kept, place + DATA);
     words[place + USES] = 0;
     this.#set(row, (state & ~(DESIRED | DEFERRED | DIFFERS)) | flag, words, place);
-    this.markDirty(row);
-  }
-
-  /** No longer desires a row that the kernel ends by itself, so nothing has to be written. */
-  expire(row: number): void {
-    const words = this.words(row);
-    const place = this.at(row);
-    const state = words[place + STATE];
-    const kept = (state & DIFFERS) === 0 ? undefined : this.#kernelData.get(row);
-    if (kept !== undefined) words.set(kept, place + DATA);
-    words[place + USES] = 0;
-    this.#set(row, state & ~(DESIRED | DEFERRED | DIFFERS), words, place);
   }
 
   /** The last use of these rows has left the kernel: they stay until `due`. */

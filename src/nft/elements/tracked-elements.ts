@@ -170,20 +170,15 @@ export class TrackedElements implements ElementSet {
   }
 
   #putElement(key: Uint8Array, data: Uint8Array | undefined, timeoutMs: number | undefined): boolean {
-    if (this.#expiries === undefined) {
-      if (timeoutMs !== undefined) throw new TypeError(`set ${this.spec.set}: its elements have no timeouts`);
-      return this.#put(this.#rowFor(key, data), this.#data, 0);
-    }
-    return this.#putTimed(this.#expiries, key, data, timeoutMs);
-  }
-
-  #putTimed(expiries: Expiries, key: Uint8Array, data: Uint8Array | undefined, timeoutMs: number | undefined): boolean {
+    const expiries = this.#expiries;
+    if (expiries === undefined && timeoutMs !== undefined)
+      throw new TypeError(`set ${this.spec.set}: its elements have no timeouts`);
     this.#sweep();
     const row = this.#rowFor(key, data);
-    if (this.#put(row, this.#data, 0)) return expiries.put(row, timeoutMs, false);
-    const changed = expiries.put(row, timeoutMs, true);
-    if (changed) this.#rows.markDirty(row);
-    return changed;
+    const isNew = this.#put(row, this.#data, 0);
+    if (expiries?.put(row, timeoutMs, !isNew) !== true) return isNew;
+    this.#rows.markDirty(row);
+    return true;
   }
 
   /** Returns the desired timeout of the element in a set with timeouts, and the time left, ms. 0 if it has none. */
