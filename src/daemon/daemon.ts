@@ -59,16 +59,15 @@ interface Part {
 }
 
 class Daemon {
-  readonly #options: DaemonOptions;
-  readonly #closers: AsyncDisposableStack;
   readonly #observation: Observation;
   /** Set when there is something to show. */
   #page: HttpHandler | undefined;
   #listeners: readonly HttpServer[] = [];
 
-  constructor(options: DaemonOptions, closers: AsyncDisposableStack) {
-    this.#options = options;
-    this.#closers = closers;
+  constructor(
+    private readonly options: DaemonOptions,
+    private readonly closers: AsyncDisposableStack,
+  ) {
     const { config, version, clock, manifests } = options;
     const nodeName = manifests === undefined ? options.nodeName : undefined;
     const { families } = options.families;
@@ -76,7 +75,7 @@ class Daemon {
   }
 
   async run(): Promise<number> {
-    const { config, families, kernel, log, manifests, node } = this.#options;
+    const { config, families, kernel, log, manifests, node } = this.options;
     const cluster = manifests === undefined ? await this.#openCluster() : undefined;
     const events = cluster?.events ?? NO_EVENTS;
     if (node !== undefined) {
@@ -92,30 +91,30 @@ class Daemon {
   }
 
   async #openCluster(): Promise<Cluster> {
-    const { config, nodeName, log } = this.#options;
+    const { config, nodeName, log } = this.options;
     const { openCluster } = await import("./cluster.js");
     const cluster = await openCluster({ config, nodeName, log, metrics: this.#observation.metrics });
-    this.#closers.defer(() => cluster.close());
+    this.closers.defer(() => cluster.close());
     this.#observation.health.nodeUnread = () => nodeUnread(cluster);
     return cluster;
   }
 
   async #listen(pages: { configz: unknown; flagz: string }, events: EventRecorder): Promise<void> {
-    const { config, nodeName, log, version } = this.#options;
+    const { config, nodeName, log, version } = this.options;
     const page: HttpHandler = (request) =>
       this.#page?.(request) ?? textReply(503, "the program is starting; see the log\n");
     const shared = { config, nodeName, events, log, version, pages };
-    const options = { ...shared, statusPage: showsPage(this.#options) ? page : undefined };
+    const options = { ...shared, statusPage: showsPage(this.options) ? page : undefined };
     this.#listeners = configuredListeners(options, this.#observation);
     for (const server of this.#listeners) {
-      this.#closers.defer(() => server.close());
+      this.closers.defer(() => server.close());
       await server.open();
     }
   }
 
   #proxier(): Proxier {
-    const { config, nodeName, kernel, log, clock, ownTable, serviceCounters } = this.#options;
-    const { families } = this.#options.families;
+    const { config, nodeName, kernel, log, clock, ownTable, serviceCounters } = this.options;
+    const { families } = this.options.families;
     const { observers } = this.#observation;
     const proxier = new Proxier({
       ...{ config, nodeName, families, kernel, interfaces: kernel.interfaces, log, clock, observers },
@@ -125,15 +124,15 @@ class Daemon {
     // On a busy machine, the process may end before the proxier has stopped.
     const logWrites = (): void => proxier.logRecentWrites();
     process.once("exit", logWrites);
-    this.#closers.defer(() => void process.off("exit", logWrites));
-    this.#closers.defer(() => proxier.stop());
+    this.closers.defer(() => void process.off("exit", logWrites));
+    this.closers.defer(() => proxier.stop());
     return proxier;
   }
 
   /** Everything that follows the proxier's work or keeps a table of its own, in the order of its start. */
   async #parts(proxier: Proxier, events: EventRecorder): Promise<readonly Part[]> {
-    const { config, nodeName, kernel, log, node, gcInterval, flowtable } = this.#options;
-    const { families } = this.#options.families;
+    const { config, nodeName, kernel, log, node, gcInterval, flowtable } = this.options;
+    const { families } = this.options.families;
     const { metrics } = this.#observation;
     const recorder = new KubernetesEvents(events, nodeName, (service) => proxier.model.uidOf(service));
     const memory = new MemoryRelease(() => kernel.connection.releaseMemory());
@@ -165,7 +164,7 @@ class Daemon {
   }
 
   #flowtable(interfaces: readonly string[]): Part {
-    const { kernel, log } = this.#options;
+    const { kernel, log } = this.options;
     const { registry } = this.#observation.metrics;
     const onFailure = registerFlowtableMetrics(registry, () => flowtable.devices.length);
     const flowtable = new Flowtable({ kernel, links: kernel.interfaces, log, interfaces, onFailure });
@@ -178,7 +177,7 @@ class Daemon {
   }
 
   async #start({ observer, problems, notes, start, stop }: Part, proxier: Proxier, board: StatusBoard): Promise<void> {
-    if (stop !== undefined) this.#closers.defer(stop);
+    if (stop !== undefined) this.closers.defer(stop);
     if (observer !== undefined) proxier.observe(observer);
     if (problems !== undefined) board.ask(problems);
     if (notes !== undefined) board.remark(notes);
@@ -186,8 +185,8 @@ class Daemon {
   }
 
   #serviceCIDRCheck(proxier: Proxier): ServiceCIDRCheck {
-    const { config, nodeName, log } = this.#options;
-    const { families } = this.#options.families;
+    const { config, nodeName, log } = this.options;
+    const { families } = this.options.families;
     const overlaps = new ServiceCIDRCheck({ config, nodeName, families, proxier, log });
     proxier.observe(overlaps);
     return overlaps;
@@ -195,20 +194,20 @@ class Daemon {
 
   async #answer(proxier: Proxier, cluster: Cluster | undefined, overlaps: ServiceCIDRCheck): Promise<StatusBoard> {
     const parts = { proxier, cluster, observation: this.#observation, listeners: this.#listeners, overlaps };
-    const answers = new OperatorAnswers(this.#options, parts);
+    const answers = new OperatorAnswers(this.options, parts);
     this.#page = answers.page;
-    this.#closers.defer(() => answers.close());
+    this.closers.defer(() => answers.close());
     await answers.start();
     return answers.board;
   }
 
   /** If a table is active, the first write waits for a complete reading of the manifests. */
   async #gated(sink: ObjectSink, proxier: Proxier, source: ManifestSource): Promise<ObjectSink> {
-    const { kernel, families, log, allowIncomplete } = this.#options;
+    const { kernel, families, log, allowIncomplete } = this.options;
     const tableActive = (): Promise<boolean> => isTableActive(kernel, families.families);
     const mustBeComplete = !allowIncomplete && (await tableActive());
     const stop = new AbortController();
-    this.#closers.defer(() => stop.abort());
+    this.closers.defer(() => stop.abort());
     const reading = { source, model: proxier.model };
     const options = { reading, mustBeComplete, tableActive, log, signal: stop.signal };
     const begin = async (): Promise<void> => {
@@ -231,7 +230,7 @@ class Daemon {
     cluster: Cluster | undefined,
     overlaps: ServiceCIDRCheck,
   ): Promise<number> {
-    const { config, nodeName, log, families, ended, manifests } = this.#options;
+    const { config, nodeName, log, families, ended, manifests } = this.options;
     const source = manifests ?? cluster!.source;
     const fatal = Promise.withResolvers<NodeError>();
     const node = { config, nodeName, log, kernel: families, cluster: cluster !== undefined };
@@ -242,7 +241,7 @@ class Daemon {
     const gate = new NodeGate(proxier, { ...node, onNode, onFatal: fatal.resolve });
     await this.#start({ problems: () => nodeProblems(gate, nodeName), stop: () => gate.stop() }, proxier, board);
     const sink = manifests === undefined ? gate : await this.#gated(gate, proxier, manifests);
-    this.#closers.defer(() => source.stop());
+    this.closers.defer(() => source.stop());
     proxier.readAhead();
     // The first lists of an API server may take forever, but an unreadable directory ends the program.
     const unusable = source.start(sink).then(async () => {

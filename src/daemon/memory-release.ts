@@ -11,20 +11,17 @@ const QUIET_MS = 500;
  * as little happens.
  */
 export class MemoryRelease implements ProxierObserver {
-  readonly #release: () => Promise<void>;
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> = Promise.resolve();
 
   /** @param release must not reject, or its rejection must not matter. */
-  constructor(release: () => Promise<void>) {
-    this.#release = release;
-  }
+  constructor(private readonly release: () => Promise<void>) {}
 
   synced({ ok, full, work }: SyncReport): void {
     if (!ok || (!full && (work?.operations ?? 0) < LARGE)) return;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
-      this.#running = this.#release().catch(() => undefined);
+      this.#running = this.release().catch(() => undefined);
     }, QUIET_MS);
     this.#timer.unref();
   }

@@ -63,15 +63,14 @@ export class OperatorAnswers {
   readonly board: StatusBoard;
   /** Handler of the status page. Undefined if there is none. */
   readonly page: HttpHandler | undefined;
-  readonly #options: DaemonOptions;
-  readonly #parts: AnsweredParts;
   readonly #refusals: RefusalReadings;
   readonly #route: Route;
   #server: ControlServer | undefined;
 
-  constructor(options: DaemonOptions, parts: AnsweredParts) {
-    this.#options = options;
-    this.#parts = parts;
+  constructor(
+    private readonly options: DaemonOptions,
+    private readonly parts: AnsweredParts,
+  ) {
     const { proxier } = parts;
     const { families } = options.families;
     this.#refusals = new RefusalReadings({ kernel: options.kernel, families, model: proxier.model });
@@ -91,7 +90,7 @@ export class OperatorAnswers {
 
   /** Never rejects. Logs a failure to listen. */
   async start(): Promise<void> {
-    const { controlSocket, log } = this.#options;
+    const { controlSocket, log } = this.options;
     if (controlSocket === undefined) return;
     // The status page lacks this route, because its answer is only for users who may open the socket.
     const route: Route = (path) => {
@@ -106,12 +105,12 @@ export class OperatorAnswers {
   }
 
   #statusBoard(): StatusBoard {
-    const { kernel, version, nodeName, manifests, config, log } = this.#options;
-    const { proxier, cluster, observation, listeners, overlaps } = this.#parts;
+    const { kernel, version, nodeName, manifests, config, log } = this.options;
+    const { proxier, cluster, observation, listeners, overlaps } = this.parts;
     const { masqueradeBit } = config.nftables;
     const node = new NodeWatch({ kernel, legacy: kernel.legacy, masqueradeBit, config });
     const failing = new FailingServices({
-      families: this.#options.families.families,
+      families: this.options.families.families,
       model: proxier.model,
       refusals: this.#refusals,
       openConntrack: () => NetlinkConntrack.open(),
@@ -121,10 +120,10 @@ export class OperatorAnswers {
       log,
       version,
       nodeName,
-      families: this.#options.families.families,
+      families: this.options.families.families,
       model: proxier.model,
       health: observation.health,
-      servesHealthz: this.#options.node !== undefined && config.healthzBindAddress !== "",
+      servesHealthz: this.options.node !== undefined && config.healthzBindAddress !== "",
       inspectNode: async (served) => {
         const [inspection, ...others] = await Promise.all([
           node.inspect(served),
@@ -136,26 +135,26 @@ export class OperatorAnswers {
       kernelEntries: (family) => countServedAddresses(kernel, family),
       failingServices: () => failing.problems(),
       missingFeatures: () => this.#missingFeatures(),
-      page: urlOfPage(this.#options),
+      page: urlOfPage(this.options),
       api: cluster && (() => apiStatus(cluster)),
       ignoredInManifests: manifests && (() => manifests.problems().length),
     });
     if (cluster !== undefined) board.ask(() => apiProblems(cluster));
     if (manifests !== undefined) board.ask(() => manifestProblems(manifests));
     board.ask(() => listenerProblems(listeners));
-    board.ask(() => refusalProblems(this.#refusals, this.#options.families.families));
+    board.ask(() => refusalProblems(this.#refusals, this.options.families.families));
     return board;
   }
 
   #statusPage(services: ServiceBoard): HttpHandler {
-    const { kernel } = this.#options;
+    const { kernel } = this.options;
     const history = new WriteHistory();
-    this.#parts.proxier.observe(history);
+    this.parts.proxier.observe(history);
     const feed = new PageFeed({
       ...{ answers: this.#route, services, history },
       status: (maxAgeMs) => this.board.status(maxAgeMs),
     });
-    this.#parts.proxier.observe(feed);
+    this.parts.proxier.observe(feed);
     const { ownerOf, services: all } = services.sources;
     const sources: Sources = {
       ownerOf: (to) => (this.board.writtenNothing ? Promise.resolve(undefined) : ownerOf(to)),
@@ -171,9 +170,9 @@ export class OperatorAnswers {
 
   /** Counts services' connections, for metrics and answers. */
   #countServices(): ServiceBoard {
-    const { clock, serviceCounters, connectionSeries: series } = this.#options;
-    const { families } = this.#options.families;
-    const { proxier, observation } = this.#parts;
+    const { clock, serviceCounters, connectionSeries: series } = this.options;
+    const { families } = this.options.families;
+    const { proxier, observation } = this.parts;
     const services = new ServiceBoard({
       families,
       proxier,
@@ -183,29 +182,29 @@ export class OperatorAnswers {
       refusals: this.#refusals,
     });
     const { registry } = observation.metrics;
-    if (servesLocalhost(this.#options.config)) registerLocalhostMetrics(registry, proxier.families);
+    if (servesLocalhost(this.options.config)) registerLocalhostMetrics(registry, proxier.families);
     registerConnectionMetrics(registry, services, { families, series });
     return services;
   }
 
   async #diagnosis(): Promise<Diagnosis> {
-    const { config, node, logTail } = this.#options;
+    const { config, node, logTail } = this.options;
     return {
       apiVersion: API_VERSION,
       kind: "Diagnosis",
       configuration: node?.configz ?? config,
       flags: node?.flagz ?? "",
-      metrics: await this.#parts.observation.metrics.render(),
+      metrics: await this.parts.observation.metrics.render(),
       log: logTail?.text ?? "",
     };
   }
 
   async #missingFeatures(): Promise<readonly string[]> {
-    const { noIPv6 } = this.#options.families;
+    const { noIPv6 } = this.options.families;
     const old = oldKernelWarning();
     return [
       ...(noIPv6 === undefined ? [] : [`IPv6: ${noIPv6}`]),
-      ...(await this.#parts.proxier.nodeRules.missingFeatures()),
+      ...(await this.parts.proxier.nodeRules.missingFeatures()),
       ...(old === undefined ? [] : [old]),
     ];
   }

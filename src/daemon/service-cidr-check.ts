@@ -28,7 +28,6 @@ interface ServiceCIDRCheckOptions {
 }
 
 export class ServiceCIDRCheck implements ProxierObserver {
-  readonly #options: ServiceCIDRCheckOptions;
   #node: NodeRecord | undefined;
   /** The lists of the last check. The model creates new lists when they change. */
   #checked: readonly (readonly string[])[] = [];
@@ -37,9 +36,7 @@ export class ServiceCIDRCheck implements ProxierObserver {
   /** The overlaps that were last logged. */
   #said = "";
 
-  constructor(options: ServiceCIDRCheckOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: ServiceCIDRCheckOptions) {}
 
   set node(node: NodeRecord) {
     this.#node = node;
@@ -65,7 +62,7 @@ export class ServiceCIDRCheck implements ProxierObserver {
 
   /** Logs the overlaps if they differ from those last logged. Never rejects. */
   async check(): Promise<void> {
-    const { log } = this.#options;
+    const { log } = this.options;
     try {
       const overlaps = (await this.#find()).map(({ what }) => what);
       const said = overlaps.join("\n");
@@ -90,11 +87,11 @@ export class ServiceCIDRCheck implements ProxierObserver {
   }
 
   #serviceCIDRs(): (readonly string[])[] {
-    return this.#options.families.map((family) => this.#options.proxier.model.serviceCIDRs(family));
+    return this.options.families.map((family) => this.options.proxier.model.serviceCIDRs(family));
   }
 
   async #find(): Promise<Overlap[]> {
-    const { config, nodeName, proxier } = this.#options;
+    const { config, nodeName, proxier } = this.options;
     const serviceCIDRs = this.#serviceCIDRs().flat();
     if (serviceCIDRs.length === 0) return [];
     const [local, routes] = await Promise.all([proxier.localAddresses.current(), readRoutes()]);

@@ -7,18 +7,16 @@ import type { ProxierObserver } from "../proxier/observer.js";
  * service.
  */
 export class SizeWatch implements ProxierObserver {
-  readonly #model: Pick<ServiceModel, "size">;
-  readonly #setUpForMany: () => void;
   #many = false;
 
-  constructor(model: Pick<ServiceModel, "size">, setUpForMany = setUpForManyServices) {
-    this.#model = model;
-    this.#setUpForMany = setUpForMany;
-  }
+  constructor(
+    private readonly model: Pick<ServiceModel, "size">,
+    private readonly setUpForMany = setUpForManyServices,
+  ) {}
 
   received(_kind: "Service" | "EndpointSlice", ports = 0): void {
-    if (this.#many || Math.max(ports, this.#model.size) <= MANY_SERVICES) return;
+    if (this.#many || Math.max(ports, this.model.size) <= MANY_SERVICES) return;
     this.#many = true;
-    this.#setUpForMany();
+    this.setUpForMany();
   }
 }

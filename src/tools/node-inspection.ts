@@ -66,12 +66,9 @@ export async function interfaceNames(root = "/"): Promise<string[]> {
 }
 
 export class NodeWatch {
-  readonly #options: NodeWatchOptions;
   #firewalls: { readonly result: Promise<FirewallInspection>; goodUntil: number } | undefined;
 
-  constructor(options: NodeWatchOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: NodeWatchOptions) {}
 
   /** Never rejects. */
   async inspect(served: ServedPackets): Promise<NodeInspection> {
@@ -81,7 +78,7 @@ export class NodeWatch {
       this.#inspectFirewalls(served),
       interfaceNames(),
     ]);
-    const bridge = missingPodBridge(this.#options.config, interfaces);
+    const bridge = missingPodBridge(this.options.config, interfaces);
     const full = conntrackFull(conntrack);
     return {
       conntrack,
@@ -99,7 +96,7 @@ export class NodeWatch {
     const known = this.#firewalls;
     if (known !== undefined && performance.now() < known.goodUntil) return known.result;
     const from = performance.now();
-    const inspection = { result: inspectFirewalls(this.#options, served), goodUntil: Infinity };
+    const inspection = { result: inspectFirewalls(this.options, served), goodUntil: Infinity };
     this.#firewalls = inspection;
     void inspection.result.finally(() => {
       const now = performance.now();

@@ -50,18 +50,15 @@ const OLD_MS = 30_000;
 
 /** Finds the services on request. Requests that come soon after a long search get its result. */
 export class FailingServices {
-  readonly #options: FailingOptions;
   #found: Promise<readonly StatusProblem[]> = Promise.resolve([]);
   #searching = false;
   #nextAt = Number.NEGATIVE_INFINITY;
 
-  constructor(options: FailingOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: FailingOptions) {}
 
   /** Never rejects: if the kernel cannot be read, nothing is known. */
   async problems(): Promise<readonly StatusProblem[]> {
-    await this.#options.refusals.read().catch(() => undefined);
+    await this.options.refusals.read().catch(() => undefined);
     if (!this.#searching && performance.now() >= this.#nextAt) this.#found = this.#search();
     return this.#found;
   }
@@ -69,7 +66,7 @@ export class FailingServices {
   async #search(): Promise<readonly StatusProblem[]> {
     const began = performance.now();
     this.#searching = true;
-    const found = await findFailing(this.#options);
+    const found = await findFailing(this.options);
     this.#searching = false;
     const took = performance.now() - began;
     if (took > LONG_MS) this.#nextAt = began + Math.min(took / SHARE, OLD_MS);

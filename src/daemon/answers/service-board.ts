@@ -47,12 +47,10 @@ export type ListedChanges = Pick<
 >;
 
 export class ServiceBoard implements ConnectionSource {
-  readonly #options: ServiceBoardOptions;
   readonly #readings: ConnectionReadings;
   readonly #listing: Listing;
 
-  constructor(options: ServiceBoardOptions) {
-    this.#options = options;
+  constructor(private readonly options: ServiceBoardOptions) {
     const { families, proxier, states, clock } = options;
     this.#readings = new ConnectionReadings(proxier.families, clock, options.refusals);
     this.#listing = {
@@ -76,7 +74,7 @@ export class ServiceBoard implements ConnectionSource {
   }
 
   counts(family: IpFamily): ServedCounts {
-    return this.#options.proxier.model.counts(family);
+    return this.options.proxier.model.counts(family);
   }
 
   async *ports(): AsyncGenerator<readonly ServicePortStatus[]> {
@@ -87,7 +85,7 @@ export class ServiceBoard implements ConnectionSource {
 
   /** Whether connections are counted. */
   get isCounting(): boolean {
-    return this.#options.counters !== "off";
+    return this.options.counters !== "off";
   }
 
   /** Returns the ports of these services without endpoints; none for a service that is not served. */
@@ -102,7 +100,7 @@ export class ServiceBoard implements ConnectionSource {
 
   /** Returns why services do not serve as their objects ask, by service. Changes with other services. */
   async reasons(): Promise<ReadonlyMap<string, string>> {
-    const { model } = this.#options.proxier;
+    const { model } = this.options.proxier;
     const reasonsOf = await reasonsIn(model);
     const names = new Set([...model.lostClaims(), ...model.unbalanced()].map(({ object }) => object));
     return new Map([...names].map((name) => [name, JSON.stringify(reasonsOf(name))]));
@@ -116,7 +114,7 @@ export class ServiceBoard implements ConnectionSource {
 
   /** Calls `visit` after each reading with the services that got or refused connections, until the next call of this. */
   onCounts(visit: ((service: string) => void) | undefined): void {
-    const { model } = this.#options.proxier;
+    const { model } = this.options.proxier;
     const visitOwners = (): void =>
       this.#readings.forEachBusy((address) => {
         const owner = model.ownerOf(address) ?? model.ownerOf({ ...address, address: NODE_PORT });
@@ -147,7 +145,7 @@ export class ServiceBoard implements ConnectionSource {
   }
 
   #whyNotServed(service: string): Promise<UnservedService> | undefined {
-    const reason = this.#options.proxier.model.whyNotServed(service);
+    const reason = this.options.proxier.model.whyNotServed(service);
     if (reason === undefined) return undefined;
     return Promise.resolve({ apiVersion: API_VERSION, kind: "UnservedService", reason });
   }
@@ -155,7 +153,7 @@ export class ServiceBoard implements ConnectionSource {
   #ownerOf(path: readonly string[]): Promise<PiecewiseList> | undefined {
     const asked = ownerQuestion(path);
     if (asked === undefined) return undefined;
-    const { model } = this.#options.proxier;
+    const { model } = this.options.proxier;
     const owner = model.ownerOf(asked) ?? model.ownerOf({ ...asked, address: NODE_PORT });
     return owner === undefined ? undefined : this.#describe(owner);
   }

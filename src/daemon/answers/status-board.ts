@@ -93,7 +93,6 @@ export type NoteSource = () => Iterable<string>;
 type Inspected = [inspection: NodeInspection | undefined, missingFeatures: readonly string[] | undefined];
 
 export class StatusBoard implements ProxierObserver, ServiceStates {
-  readonly #options: StatusBoardOptions;
   readonly #now: () => number;
   /** Families with active rules, with the objects written until all families had them. */
   readonly #active = new Map<IpFamily, Pick<SyncWork, "transactions" | "operations">>();
@@ -111,8 +110,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   /** Times of the repairs within the last REPAIRS_MS before the last one. */
   #repairs: readonly number[] = [];
 
-  constructor(options: StatusBoardOptions) {
-    this.#options = options;
+  constructor(private readonly options: StatusBoardOptions) {
     this.#now = options.now ?? Date.now;
   }
 
@@ -128,7 +126,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   /** Logs the current status, and the events, oldest first. */
   say(): void {
-    const { families, health, log } = this.#options;
+    const { families, health, log } = this.options;
     const states = families.map((family) => {
       const inForce = this.#active.has(family);
       return [family, { inForce, ...this.#served(family), pendingMs: Math.round(health.pendingMs(family)) }] as const;
@@ -140,12 +138,12 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   #program(): Pick<StatusReport, "version" | "kernel" | "uptimeMs"> {
-    return { version: this.#options.version, kernel: release(), uptimeMs: Math.round(performance.now()) };
+    return { version: this.options.version, kernel: release(), uptimeMs: Math.round(performance.now()) };
   }
 
   #served(family: IpFamily): ServedCounts & { readonly quarantined?: number } {
     const { size } = this.#quarantined[family];
-    return { ...this.#options.model.counts(family), ...(size > 0 && { quarantined: size }) };
+    return { ...this.options.model.counts(family), ...(size > 0 && { quarantined: size }) };
   }
 
   synced({ family, ok, work }: SyncReport): void {
@@ -156,7 +154,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       return;
     }
     if (this.#failing.delete(family)) this.#note("normal", `the ${FAMILY_NAMES[family]} table was written again`);
-    const { families, log, model } = this.#options;
+    const { families, log, model } = this.options;
     const isComplete = this.#active.size === families.length;
     if (work === undefined || isComplete) return;
     const before = this.#active.get(family);
@@ -254,17 +252,17 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
    * @param maxAgeMs maximum age of what is read from the kernel, which takes tens of ms for 10,000 services. Default 0: it is read now.
    */
   async status(maxAgeMs = 0): Promise<StatusReport> {
-    const { nodeName, families, model, health, servesHealthz } = this.#options;
+    const { nodeName, families, model, health, servesHealthz } = this.options;
     const now = this.#now();
     if (this.#inspected === undefined || Math.abs(now - this.#inspected.at) >= maxAgeMs) {
       this.#inspected = { at: now, result: this.#inspect() };
     }
     const [inspection, missing] = await this.#inspected.result;
     // As recent as the counts of the services that they concern.
-    const failing = (await this.#options.failingServices?.()) ?? [];
+    const failing = (await this.options.failingServices?.()) ?? [];
     const ignored = await this.#ignored();
     const entries = await this.#kernelEntries();
-    const api = this.#options.api?.();
+    const api = this.options.api?.();
     const notes = this.#noteSources.flatMap((source) => [...source()]);
     return {
       apiVersion: API_VERSION,
@@ -285,9 +283,9 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       api,
       conntrack: inspection?.conntrack,
       firewalls: inspection?.firewalls,
-      page: this.#options.page,
+      page: this.options.page,
       missingFeatures: missing ?? [],
-      ignored: ignored.count + (this.#options.ignoredInManifests?.() ?? 0),
+      ignored: ignored.count + (this.options.ignoredInManifests?.() ?? 0),
       lastRepair: this.#lastRepair,
       ...(notes.length > 0 && { notes }),
       problems: [...this.#problems(inspection, failing), ...ignored.problems],
@@ -295,12 +293,12 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   #inspect(): Promise<Inspected> {
-    const { inspectNode, missingFeatures } = this.#options;
+    const { inspectNode, missingFeatures } = this.options;
     return Promise.all([inspectNode?.(this.#servedPackets()), missingFeatures?.()]);
   }
 
   async #kernelEntries(): Promise<ReadonlyMap<IpFamily, Pick<FamilyStatus, "kernelEntries">>> {
-    const { families, kernelEntries } = this.#options;
+    const { families, kernelEntries } = this.options;
     const found = new Map<IpFamily, Pick<FamilyStatus, "kernelEntries">>();
     for (const family of families) {
       if (this.#active.has(family)) continue;
@@ -311,7 +309,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   #healthz(): HealthzStatus {
-    const { healthy, nodeIneligible } = this.#options.health;
+    const { healthy, nodeIneligible } = this.options.health;
     const reason = healthy ? nodeIneligible?.[0] : "changes have been pending for too long";
     return reason === undefined ? { code: 200 } : { code: 503, reason };
   }
@@ -346,7 +344,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   /** Computed lazily. */
   #servedPackets(): ServedPackets {
-    const { families, model } = this.#options;
+    const { families, model } = this.options;
     return {
       families: families.filter((family) => model.counts(family).endpoints > 0),
       services: { [Symbol.iterator]: () => model.services()[Symbol.iterator]() },
@@ -356,13 +354,13 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   /** Yields a service's packets: one per combination of port, endpoint port and network with endpoints. */
   *#packets(service: string): Iterable<ServicePacket> {
-    for (const family of this.#options.families) {
-      for (const view of this.#options.model.eachView(family, service)) yield* packetsOf(family, view);
+    for (const family of this.options.families) {
+      for (const view of this.options.model.eachView(family, service)) yield* packetsOf(family, view);
     }
   }
 
   *#writing(): Iterable<StatusProblem> {
-    for (const family of this.#options.families) {
+    for (const family of this.options.families) {
       if (this.#failing.has(family)) {
         const remedy = "read the log: it has the operation and the kernel's error. The former rules stay active";
         yield { what: `the kernel refuses the ${FAMILY_NAMES[family]} table`, remedy };
@@ -371,7 +369,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
         yield { what: `no ${FAMILY_NAMES[family]} rules have been written since startup`, remedy };
       }
     }
-    if (!this.#options.health.healthy) {
+    if (!this.options.health.healthy) {
       yield {
         what: "changes have been pending for too long",
         remedy: "read the log: it has the kernel's error, or the time of slow writes. /livez answers 503",
@@ -406,7 +404,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
         remedy,
       };
     }
-    const ineligible = this.#options.health.nodeIneligible;
+    const ineligible = this.options.health.nodeIneligible;
     if (ineligible !== undefined) {
       const [reason, remedy] = ineligible;
       yield { what: reason, remedy: `${remedy}. Until then, load balancers send no traffic to this node` };
@@ -414,7 +412,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   #refused(): readonly StatusProblem[] {
-    const all = this.#options.families.flatMap((family) =>
+    const all = this.options.families.flatMap((family) =>
       Array.from(this.#quarantined[family], ([service, reason]) => ({
         what: `${service} is quarantined (${FAMILY_NAMES[family]}): ${reason}`,
         remedy: "correct the Service; it is retried with backoff, and its last good rules stay",
@@ -427,7 +425,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   /** Yields to the event loop, because there may be many. */
   async #ignored(): Promise<{ readonly count: number; readonly problems: readonly StatusProblem[] }> {
-    const { model } = this.#options;
+    const { model } = this.options;
     const slice = new TimeSlice();
     const problems: StatusProblem[] = [];
     let others = 0;

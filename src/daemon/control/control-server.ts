@@ -29,21 +29,20 @@ const MAX_HEADER_BYTES = 4_096;
 const CHECK_MS = 2_000;
 
 export class ControlServer {
-  readonly #path: string;
-  readonly #log: Logger;
   readonly #server: Server;
   readonly #checks: BoundedFrequencyRunner;
-  readonly #checkMs: number;
   /** The file at the path when the socket was created. */
   #socket: Stats | undefined;
 
   /** @param checkMs interval between checks that the socket exists. */
-  constructor(path: string, route: Route, log: Logger, checkMs = CHECK_MS) {
-    this.#path = path;
-    this.#checkMs = checkMs;
+  constructor(
+    private readonly path: string,
+    route: Route,
+    private readonly log: Logger,
+    private readonly checkMs = CHECK_MS,
+  ) {
     const frequency = { gapMs: checkMs, maxRetryMs: checkMs };
     this.#checks = new BoundedFrequencyRunner(() => this.#restore(), frequency);
-    this.#log = log;
     const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS };
     const options = {
       handler: (request: HttpRequest) => answer(request, route, log),
@@ -60,25 +59,25 @@ export class ControlServer {
   async start(): Promise<void> {
     try {
       await this.#listen();
-      this.#log.debug({ path: this.#path }, "control socket open");
+      this.log.debug({ path: this.path }, "control socket open");
       // In other directories, such names may belong to another program.
-      if (isDefaultName(basename(this.#path))) await removeStaleSockets(dirname(this.#path), this.#log);
+      if (isDefaultName(basename(this.path))) await removeStaleSockets(dirname(this.path), this.log);
     } catch (error) {
       const level = error instanceof NotASocket ? "error" : "info";
-      this.#log[level](
-        { path: this.#path, reason: reasonOf(error) },
+      this.log[level](
+        { path: this.path, reason: reasonOf(error) },
         "no control socket, so `status` and `services` cannot reach the daemon",
       );
     }
-    this.#checks.requestIn(this.#checkMs);
+    this.#checks.requestIn(this.checkMs);
   }
 
   async close(): Promise<void> {
     await this.#checks.stop();
     await this.#unlisten();
-    const there = await statOf(this.#path).catch(() => undefined);
+    const there = await statOf(this.path).catch(() => undefined);
     const isOurs = there?.ino === this.#socket?.ino && there?.dev === this.#socket?.dev;
-    if (isOurs) await rm(this.#path, { force: true }).catch(() => undefined);
+    if (isOurs) await rm(this.path, { force: true }).catch(() => undefined);
   }
 
   async #unlisten(): Promise<void> {
@@ -90,28 +89,28 @@ export class ControlServer {
   /** Creates the socket if there was none yet, or if its file was removed. Any other file in its place stays. Never rejects. */
   async #restore(): Promise<WriteOutcome> {
     const first = this.#socket === undefined;
-    const outcome = { ok: true, againMs: this.#checkMs };
+    const outcome = { ok: true, againMs: this.checkMs };
     try {
-      if (!first && (await statOf(this.#path)) !== undefined) return outcome;
+      if (!first && (await statOf(this.path)) !== undefined) return outcome;
       await this.#unlisten();
       await this.#listen();
       const message = first ? "control socket open" : "control socket was removed; created again";
-      this.#log.info({ path: this.#path }, message);
+      this.log.info({ path: this.path }, message);
     } catch (error) {
-      this.#log.debug({ path: this.#path, reason: reasonOf(error) }, "recreating the control socket failed; retrying");
+      this.log.debug({ path: this.path, reason: reasonOf(error) }, "recreating the control socket failed; retrying");
     }
     return outcome;
   }
 
   async #listen(): Promise<void> {
-    await mkdir(dirname(this.#path), { recursive: true, mode: 0o700 });
-    const there = await statOf(this.#path);
+    await mkdir(dirname(this.path), { recursive: true, mode: 0o700 });
+    const there = await statOf(this.path);
     if (there !== undefined && !there.isSocket()) throw new NotASocket();
     // A socket that a killed daemon left refuses connections. If the socket answers, another daemon uses it.
-    if ((await answerTo(this.#path)) === "connected")
+    if ((await answerTo(this.path)) === "connected")
       throw new Error("another daemon of this network namespace uses it");
     // Listen under another name first. When Node closes the socket, it removes this name, even if another file has it by then.
-    const name = join(dirname(this.#path), `.${process.pid}`);
+    const name = join(dirname(this.path), `.${process.pid}`);
     await rm(name, { force: true });
     // No other user may open it before its mode is set.
     const before = process.umask(0o177);
@@ -120,7 +119,7 @@ export class ControlServer {
     await listening;
     await chmod(name, 0o600);
     const socket = await lstat(name);
-    await rename(name, this.#path);
+    await rename(name, this.path);
     this.#socket = socket;
   }
 }

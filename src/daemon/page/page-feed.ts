@@ -45,7 +45,6 @@ interface KeptUpdate {
 type Refusals = ReturnType<typeof refusedAndDropped>;
 
 export class PageFeed implements ProxierObserver {
-  readonly #options: PageFeedOptions;
   /** Differs after a restart of the daemon. */
   readonly #run = Date.now().toString(36);
   /** Number of the last update. */
@@ -68,9 +67,7 @@ export class PageFeed implements ProxierObserver {
   #running = false;
   #next = Promise.withResolvers<void>();
 
-  constructor(options: PageFeedOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: PageFeedOptions) {}
 
   synced({ services }: SyncReport): void {
     for (const service of services) this.#note(service);
@@ -137,12 +134,12 @@ export class PageFeed implements ProxierObserver {
   }
 
   #whole(latest: PageUpdate): PageUpdate {
-    const traffic = this.#options.services.isCounting ? this.#samples : undefined;
-    return { ...latest, ...{ writes: this.#options.history.buckets(), traffic, changed: [], counts: undefined } };
+    const traffic = this.options.services.isCounting ? this.#samples : undefined;
+    return { ...latest, ...{ writes: this.options.history.buckets(), traffic, changed: [], counts: undefined } };
   }
 
   async *#list(): AsyncGenerator<string> {
-    const list = await this.#options.answers(["services"]);
+    const list = await this.options.answers(["services"]);
     // Before the first write, an empty list would report as deleted what the kernel still serves. A list follows that write.
     if (!(list instanceof PiecewiseList)) return;
     yield messageOf({ items: [], first: true });
@@ -152,7 +149,7 @@ export class PageFeed implements ProxierObserver {
 
   async #keepUpdating(): Promise<void> {
     this.#running = true;
-    const { services } = this.#options;
+    const { services } = this.options;
     this.#counting = false;
     this.#countsAt = Number.NEGATIVE_INFINITY;
     services.onCounts((service) => this.#busy.add(service));
@@ -161,7 +158,7 @@ export class PageFeed implements ProxierObserver {
         await this.#update();
         this.#next.resolve();
         this.#next = Promise.withResolvers();
-        await sleep(this.#options.updateMs ?? UPDATE_MS, undefined, { ref: false });
+        await sleep(this.options.updateMs ?? UPDATE_MS, undefined, { ref: false });
       }
     } catch (error) {
       // The viewers' requests fail with it, and the next viewer starts again.
@@ -177,9 +174,9 @@ export class PageFeed implements ProxierObserver {
   }
 
   async #update(): Promise<void> {
-    const { answers, services, history } = this.#options;
+    const { answers, services, history } = this.options;
     const now = Date.now();
-    const status = await this.#options.status(STATUS_MS);
+    const status = await this.options.status(STATUS_MS);
     const events = [...((await answers(["events"])) as EventList).items];
     const active = status.families.map(({ inForce }) => inForce).join();
     if (active !== this.#active) this.#startAgain();
@@ -207,7 +204,7 @@ export class PageFeed implements ProxierObserver {
 
   /** A service's claims may be lost to another one, so its reasons change with others. */
   async #noteReasons(): Promise<void> {
-    const reasons = await this.#options.services.reasons();
+    const reasons = await this.options.services.reasons();
     for (const [service, reason] of reasons) if (this.#reasons.get(service) !== reason) this.#note(service);
     for (const service of this.#reasons.keys()) if (!reasons.has(service)) this.#note(service);
     this.#reasons = reasons;
@@ -215,7 +212,7 @@ export class PageFeed implements ProxierObserver {
 
   /** Returns undefined if the counts were not read. */
   async #count(now: number): Promise<readonly PortCounts[] | undefined> {
-    const { services } = this.#options;
+    const { services } = this.options;
     const began = performance.now();
     if (!services.isCounting || began < this.#countsAt) return undefined;
     const intervalMs = await services.readCounts();
@@ -239,7 +236,7 @@ export class PageFeed implements ProxierObserver {
 
   /** The former counts may be from long ago. Before the first write, there is no list, and the kernel may have counts of an earlier run. */
   async #beginCounting(): Promise<void> {
-    const list = await this.#options.answers(["services"]);
+    const list = await this.options.answers(["services"]);
     if (!(list instanceof PiecewiseList)) return;
     this.#refusals.clear();
     for await (const ports of list.pieces as AsyncIterable<readonly ServicePortStatus[]>) {

@@ -41,16 +41,13 @@ export function statusPage(options: StatusPageOptions): HttpHandler {
 }
 
 class StatusPage {
-  readonly #options: StatusPageOptions;
   #document: Promise<HttpReply> | undefined;
   /** Each ends a stream. The one that has read least recently is the first. */
   readonly #streams = new Set<AbortController>();
   /** Kinds of requests that are being answered, of those that take long. */
   readonly #working = new Set<string>();
 
-  constructor(options: StatusPageOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: StatusPageOptions) {}
 
   async answer({ method, path, query, signal }: Parameters<HttpHandler>[0]): Promise<HttpReply> {
     if (method !== "GET" && method !== "HEAD") {
@@ -63,7 +60,7 @@ class StatusPage {
     if (words[0] !== "v1") return NOT_FOUND;
     if (words[1] === "explain" && words.length === 2) return this.#explain(query.get("packet") ?? "");
     if (words[1] === "find" && words.length === 2) return this.#find((query.get("text") ?? "").toLowerCase());
-    return answerJson(this.#options.answers, words.slice(1), (status, reason) => textReply(status, `${reason}\n`));
+    return answerJson(this.options.answers, words.slice(1), (status, reason) => textReply(status, `${reason}\n`));
   }
 
   #stream(method: string, after: string | undefined, signal: AbortSignal): HttpReply {
@@ -81,7 +78,7 @@ class StatusPage {
     const replaced = new AbortController();
     this.#streams.add(replaced);
     try {
-      for await (const message of this.#options.feed.follow(after, AbortSignal.any([signal, replaced.signal]))) {
+      for await (const message of this.options.feed.follow(after, AbortSignal.any([signal, replaced.signal]))) {
         yield message;
         if (replaced.signal.aborted) break;
         this.#streams.delete(replaced);
@@ -98,7 +95,7 @@ class StatusPage {
     if (text === "" || text.length > MAX_WORDS_LENGTH)
       return Promise.resolve(textReply(400, "this is not a name or address\n"));
     return this.#alone("find", async () => {
-      const services = await this.#options.services.withEndpoint(text, MOST_FOUND);
+      const services = await this.options.services.withEndpoint(text, MOST_FOUND);
       return { services, more: services.length >= MOST_FOUND } satisfies PageFound;
     });
   }
@@ -107,7 +104,7 @@ class StatusPage {
   #explain(text: string): Promise<HttpReply> {
     if (text.length > MAX_WORDS_LENGTH) return Promise.resolve(textReply(400, "this is not a packet\n"));
     return this.#alone("explain", async () => {
-      return { text: await this.#options.explain(text.split(/\s+/).filter(Boolean)) } satisfies PageExplanation;
+      return { text: await this.options.explain(text.split(/\s+/).filter(Boolean)) } satisfies PageExplanation;
     });
   }
 

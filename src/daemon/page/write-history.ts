@@ -17,18 +17,15 @@ const KEPT_BUCKETS = 300;
 
 /** Needs the same memory on a busy node as on a quiet one. Buckets without a write are not stored. */
 export class WriteHistory implements ProxierObserver {
-  readonly #now: () => number;
   #buckets: WriteBucket[] = [];
 
   /** @param now returns Unix time, ms. Default: the system's clock. */
-  constructor(now: () => number = Date.now) {
-    this.#now = now;
-  }
+  constructor(private readonly now: () => number = Date.now) {}
 
   synced({ ok, ms, work }: SyncReport): void {
     // The kernel already had the desired state, so nothing was written.
     if (ok && work?.transactions === 0) return;
-    const at = Math.floor(this.#now() / BUCKET_MS) * BUCKET_MS;
+    const at = Math.floor(this.now() / BUCKET_MS) * BUCKET_MS;
     const last = this.#buckets.at(-1);
     const before = last?.at === at ? last : undefined;
     if (before !== undefined) this.#buckets.pop();
@@ -43,7 +40,7 @@ export class WriteHistory implements ProxierObserver {
 
   /** Returns the buckets of the last ten minutes, oldest first, from the bucket that contains `since` (Unix time, ms). */
   buckets(since = 0): readonly WriteBucket[] {
-    const from = Math.max(since - BUCKET_MS, this.#now() - KEPT_BUCKETS * BUCKET_MS);
+    const from = Math.max(since - BUCKET_MS, this.now() - KEPT_BUCKETS * BUCKET_MS);
     return this.#buckets.filter(({ at }) => at > from);
   }
 }

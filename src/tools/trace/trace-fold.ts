@@ -69,19 +69,16 @@ export const QUIET_MS = 1000;
 const DOUBT_MS = 5000;
 
 export class TraceFold {
-  readonly #options: FoldOptions;
   readonly #open = new Map<number, OpenPacket>();
   #lostAt = -Infinity;
   #numbered = 0;
 
-  constructor(options: FoldOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: FoldOptions) {}
 
   add(event: TraceEvent, now: number): void {
     // If another program already traces the packet, only the rule that leads to the chain shows the headers.
     const isRefusal = event.chain === TraceChain.refusals || event.verdict?.chain === TraceChain.refusals;
-    if (isRefusal && this.#isOwn(event)) return this.#options.onRefusal(event);
+    if (isRefusal && this.#isOwn(event)) return this.options.onRefusal(event);
     const packet = this.#packetOf(event, now);
     if (packet === undefined) return;
     packet.seenAt = now;
@@ -119,7 +116,7 @@ export class TraceFold {
   }
 
   #isOwn({ family, table }: TraceEvent): boolean {
-    const own = this.#options.table;
+    const own = this.options.table;
     return family === own.family && table === own.table;
   }
 
@@ -150,7 +147,7 @@ export class TraceFold {
 
   /** Finds the packet that left through the loopback interface and is this one. */
   #looped({ id, iif }: TraceEvent, headers: TraceHeaders): OpenPacket | undefined {
-    if (iif === undefined || iif !== this.#options.loopback) return undefined;
+    if (iif === undefined || iif !== this.options.loopback) return undefined;
     const packet = this.#moved(id, ({ looping, last }) => {
       return looping && last.protocol === headers.protocol && sameTuple(last, headers);
     });
@@ -188,7 +185,7 @@ export class TraceFold {
     if (network === undefined || !this.#isOwn(event)) return;
     if (chain === TraceChain.inputLast) this.#end(event.id, "delivered");
     if (chain !== TraceChain.postroutingLast) return;
-    if (oif !== undefined && oif === this.#options.loopback) packet.looping = true;
+    if (oif !== undefined && oif === this.options.loopback) packet.looping = true;
     else this.#end(event.id, "accepted");
   }
 
@@ -196,6 +193,6 @@ export class TraceFold {
     const packet = this.#open.get(id);
     if (packet === undefined) return;
     this.#open.delete(id);
-    this.#options.onPacket({ ...packet, end });
+    this.options.onPacket({ ...packet, end });
   }
 }

@@ -14,7 +14,6 @@ export interface StreamListener {
 }
 
 export class Stream {
-  readonly #listener: StreamListener;
   #source: EventSource | undefined;
   #silence: ReturnType<typeof setTimeout> | undefined;
   #again: ReturnType<typeof setTimeout> | undefined;
@@ -22,8 +21,7 @@ export class Stream {
   #after = "";
   #complete = false;
 
-  constructor(listener: StreamListener) {
-    this.#listener = listener;
+  constructor(private readonly listener: StreamListener) {
     document.addEventListener("visibilitychange", () => this.follow());
   }
 
@@ -42,7 +40,7 @@ export class Stream {
         return this.#lost("another page has taken the place of this one (8 may be open); trying again");
       if ("id" in message) this.#after = message.id;
       else this.#complete = message.last === true;
-      this.#listener.message(message);
+      this.listener.message(message);
     });
     // The browser does not say why. It would connect again with the same id.
     source.addEventListener("error", () => {
@@ -65,7 +63,7 @@ export class Stream {
   #lost(reason: string): void {
     clearTimeout(this.#silence);
     this.#close();
-    this.#listener.lost(reason);
+    this.listener.lost(reason);
     this.#again = setTimeout(() => this.follow(), AGAIN_MS);
   }
 }

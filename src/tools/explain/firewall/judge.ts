@@ -60,12 +60,9 @@ const NETWORK: Readonly<Record<IpFamily, Uint8Array>> = {
 };
 
 export class Judge {
-  readonly #kernel: RoutedKernel;
   readonly #routing: Routing;
   readonly #worlds: Readonly<Record<IpFamily, World>>;
   readonly #isForeign: IsMet;
-  readonly #seen: SeenFields;
-  readonly #ownMark: number;
   /** Interfaces of pods of this node, and the networks of these pods. */
   readonly #pods = new Map<string, Partial<Record<IpFamily, Bits>>>();
   /** Interfaces of routes to endpoints. */
@@ -81,20 +78,17 @@ export class Judge {
    * @param isMet whether packets meet a rule. By default, they meet all.
    */
   constructor(
-    kernel: RoutedKernel,
+    private readonly kernel: RoutedKernel,
     tables: readonly TableRef[],
-    seen: SeenFields,
-    ownMark: number,
+    private readonly seen: SeenFields,
+    private readonly ownMark: number,
     isMet?: (rule: RuleInfo) => boolean,
   ) {
-    this.#kernel = kernel;
     this.#routing = new Routing(kernel);
     const world = (family: IpFamily): World => worldOf(kernel, family, this.#routing, () => false, isMet);
     this.#worlds = { ip: world("ip"), ip6: world("ip6") };
     const foreign = new Set(tables.map(({ family, table }) => `${family} ${table}`));
     this.#isForeign = ({ ref, base }) => base.type !== "nat" && foreign.has(`${ref.family} ${ref.table}`);
-    this.#seen = seen;
-    this.#ownMark = ownMark;
   }
 
   /** Pods that are endpoints also stand for all pods as clients. Returns false if enough of them are known. */
@@ -111,7 +105,7 @@ export class Judge {
   async of(packet: ServicePacket): Promise<Judgement> {
     const { family, endpoint } = packet;
     const isHere = endpoint !== undefined && (await this.#routing.hasAddress(endpoint.address));
-    const asks = this.#seen.interfaces && !isHere && endpoint !== undefined;
+    const asks = this.seen.interfaces && !isHere && endpoint !== undefined;
     const device = asks ? await this.#routing.interfaceTo(endpoint.address) : undefined;
     if (device !== undefined) this.#used.add(device);
     if (endpoint !== undefined) this.#networks.set(networkOf(bytesOf(endpoint.address)), endpoint.address);
@@ -144,7 +138,7 @@ export class Judge {
     for (const { name, kind, master } of await this.#routing.links()) {
       if (kind === "veth" && master === undefined) used.add(name);
     }
-    for (const { address, interfaceName } of await this.#kernel.interfaces.addresses()) {
+    for (const { address, interfaceName } of await this.kernel.interfaces.addresses()) {
       if (this.#networks.has(networkOf(address))) used.add(interfaceName);
     }
     return used;
@@ -191,7 +185,7 @@ export class Judge {
 
   /** Groups the interfaces by which packets come such that rules treat those of a group alike. */
   async #alikeInterfaces(): Promise<readonly (readonly string[])[]> {
-    const { compared, devices } = this.#seen;
+    const { compared, devices } = this.seen;
     const links = await this.#routing.links();
     const kinds = new Map(links.map(({ name, kind }) => [name, kind]));
     const groups = Map.groupBy(
@@ -206,7 +200,7 @@ export class Judge {
   }
 
   #keyOf({ family, protocol, address, port = 0, endpoint, isHere, device }: Aimed): string {
-    const { address: bits, port: portBits, vip: isVipSeen } = this.#seen;
+    const { address: bits, port: portBits, vip: isVipSeen } = this.seen;
     const end = (text: string, number: number): string => {
       const seen = text === "" ? [] : bytesOf(text).map((byte, i) => byte & bits[family][i]);
       return `${seen.join(".")} ${number & portBits}`;
@@ -230,11 +224,11 @@ export class Judge {
     way.change((translated) => {
       translated.setAddress("destination", endpoint?.address);
       translated.setPort("destinationPort", endpoint?.port);
-      translated.ownMark = this.#ownMark;
+      translated.ownMark = this.ownMark;
       translated.translated = translated.destinationChanged = true;
       // The bits are unknown.
       const [value, known] = wordOf(translated.mark);
-      translated.mark = hostNumber(value, known & ~this.#ownMark);
+      translated.mark = hostNumber(value, known & ~this.ownMark);
     });
     await way.through(Hook.prerouting, (chain) => !isEarly(chain));
     way.change((routed) => (routed.outInterface = isHere ? "" : device));

@@ -20,7 +20,6 @@ const MOST_LOOKED_THROUGH = 65_536;
 
 /** The possibly many elements of a plain set stay in their original bytes. */
 export class Elements {
-  readonly #batch: ElementBatch;
   /** Whether keys are compared with ranges. */
   readonly #interval: boolean;
   /** Elements that are ranges by themselves, and those that begin or end one, by key. */
@@ -30,8 +29,10 @@ export class Elements {
   /** Padded length of each field of a key, bytes. */
   readonly #fields: readonly number[];
 
-  constructor(set: SetDump, batch: ElementBatch) {
-    this.#batch = batch;
+  constructor(
+    set: SetDump,
+    private readonly batch: ElementBatch,
+  ) {
     this.#fields = (set.fieldLens ?? [set.keyLen]).map((length) => Math.ceil(length / 4) * 4);
     this.#interval = (set.flags & SetFlag.interval) !== 0;
     const elements = this.#interval || batchLayout(batch).flags >= 0 ? [...elementsOf(batch)] : [];
@@ -45,7 +46,7 @@ export class Elements {
   }
 
   get count(): number {
-    return this.#batch.count;
+    return this.batch.count;
   }
 
   find(key: Bits): Findings {
@@ -60,16 +61,16 @@ export class Elements {
 
   *#equal(key: Bits): Generator<[Element, Ternary]> {
     if (isKnown(key)) {
-      const { bytes } = this.#batch;
-      const { stride } = batchLayout(this.#batch);
+      const { bytes } = this.batch;
+      const { stride } = batchLayout(this.batch);
       const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
       for (let at = buffer.indexOf(key.bytes); at >= 0; at = buffer.indexOf(key.bytes, at + 1)) {
-        const element = at % stride === 0 ? elementAt(this.#batch, at / stride) : undefined;
+        const element = at % stride === 0 ? elementAt(this.batch, at / stride) : undefined;
         if (element?.catchall === false) yield [element, true];
       }
       return;
     }
-    for (const element of elementsOf(this.#batch)) if (!element.catchall) yield [element, equals(key, element.key)];
+    for (const element of elementsOf(this.batch)) if (!element.catchall) yield [element, equals(key, element.key)];
   }
 
   *#inRanges(key: Bits): Generator<[Element, Ternary]> {

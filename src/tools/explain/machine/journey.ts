@@ -32,12 +32,10 @@ const NOWHERE = { isHere: false, out: undefined } as const;
 
 /** One way of the packet's branches. Rules see the interfaces of the place where they run. */
 export class Journey {
-  readonly #world: World;
   readonly #ends: JourneyEnd[] = [];
   readonly #passage: Passage;
 
-  constructor(world: World) {
-    this.#world = world;
+  constructor(private readonly world: World) {
     this.#passage = new Passage(world, (final, point) => this.#final(final, point));
   }
 
@@ -57,13 +55,13 @@ export class Journey {
     const atPrerouting = (branches: readonly Branch[]): Promise<readonly Branch[]> =>
       passage.through(Hook.prerouting, branches, (state) => setInterfaces(state, device, ""));
     const arrived = await passage.fromPort(begin, device);
-    const isBridged = begin[0] !== undefined && (await this.#world.routes.isBridged(begin[0].state.family, device));
+    const isBridged = begin[0] !== undefined && (await this.world.routes.isBridged(begin[0].state.family, device));
     if (!isBridged) return atPrerouting(await passage.fromBridge(arrived, device));
     // br_nf_pre_routing: the bridge passes the packet to prerouting between its own chains, at priority 0.
     const at = (branches: readonly Branch[], isThere: (priority: number) => boolean): Promise<readonly Branch[]> =>
       passage.atBridge(branches, device, Hook.prerouting, ({ base }) => isThere(base.priority));
     const early = await at(arrived, (priority) => priority < 0);
-    const hasSame = (await this.#world.rules.hooked()).some(
+    const hasSame = (await this.world.rules.hooked()).some(
       ({ point, base }) => point === bridgePoint(Hook.prerouting) && base.priority === 0,
     );
     const what = "the order of prerouting and a bridge's chains of priority 0 (br_netfilter)";
@@ -122,7 +120,7 @@ export class Journey {
     origin: Origin,
   ): Promise<{ readonly isLocal: boolean; readonly out: string | undefined; readonly why?: string | undefined }> {
     const { source, destination = "", redirected, direction } = state;
-    const { routes } = this.#world;
+    const { routes } = this.world;
     if (redirected || (destination !== "" && (await routes.addressType(destination)) === AddressType.local))
       return { isLocal: true, out: "lo", why: undeliverable(state, origin) };
     const away = { isLocal: false, out: undefined };
@@ -163,8 +161,8 @@ export class Journey {
   async #answered({ state, ...rest }: Branch, point: number): Promise<readonly JourneyEnd[]> {
     const { inInterface, family, rejectedWith = "error" } = state;
     const begin: Branch = { ...rest, state: state.answer(rejectedWith) };
-    const { routes } = this.#world;
-    const journey = new Journey(this.#world);
+    const { routes } = this.world;
+    const journey = new Journey(this.world);
     // At a device, the answer goes back the same way.
     if (point === Point.ingress) return journey.back(begin, [inInterface]);
     // nf_send_reset: through the port of a bridge, without translation.

@@ -15,16 +15,12 @@ export function setInterfaces(state: PacketState, received?: string, sent?: stri
 }
 
 export class Passage {
-  readonly #world: World;
-  readonly #onFinal: (final: Final, point: number) => unknown;
-  readonly #isMet: IsMet;
-
   /** @param isMet whether the packet meets a chain. By default, it meets all. */
-  constructor(world: World, onFinal: (final: Final, point: number) => unknown, isMet: IsMet = () => true) {
-    this.#world = world;
-    this.#onFinal = onFinal;
-    this.#isMet = isMet;
-  }
+  constructor(
+    private readonly world: World,
+    private readonly onFinal: (final: Final, point: number) => unknown,
+    private readonly isMet: IsMet = () => true,
+  ) {}
 
   /** Passes the chains at a point. @param device absent: chains there belong to no device. */
   async through(
@@ -36,12 +32,12 @@ export class Passage {
   ): Promise<readonly Branch[]> {
     const here = change === undefined ? branches : changed(branches, change);
     const finals: Final[] = [];
-    const hooked = (await this.#world.rules.hooked()).filter((chain) => {
+    const hooked = (await this.world.rules.hooked()).filter((chain) => {
       const isThere = device === undefined || (chain.base.devices ?? []).includes(device);
-      return isThere && isMet(chain) && this.#isMet(chain);
+      return isThere && isMet(chain) && this.isMet(chain);
     });
-    const passed = await runHook(this.#world, hooked, point, here, finals);
-    for (const final of finals) await this.#onFinal(final, point);
+    const passed = await runHook(this.world, hooked, point, here, finals);
+    for (const final of finals) await this.onFinal(final, point);
     return passed;
   }
 
@@ -52,7 +48,7 @@ export class Passage {
 
   /** The packet arrives through the port of a bridge, if the device is one. */
   async fromPort(branches: readonly Branch[], device: string | undefined): Promise<readonly Branch[]> {
-    const ports = await this.#world.routes.portsOf(device);
+    const ports = await this.world.routes.portsOf(device);
     if (ports === undefined) return branches;
     const passed = await this.#atDevice(Point.ingress, branches, ports, (state, name) => {
       setInterfaces(state, name, "");
@@ -81,7 +77,7 @@ export class Passage {
     hook: number,
     isMet?: IsMet,
   ): Promise<readonly Branch[]> {
-    const ports = await this.#world.routes.portsOf(device);
+    const ports = await this.world.routes.portsOf(device);
     if (ports === undefined) return branches;
     const port = ports.length === 1 ? ports[0] : undefined;
     const isIn = hook === Hook.prerouting || hook === Hook.input;
@@ -93,7 +89,7 @@ export class Passage {
   async send(branches: readonly Branch[], device: string | undefined): Promise<readonly Branch[]> {
     const change = (state: PacketState, name: string): void => setInterfaces(state, "", name);
     let here = await this.#atDevice(Point.egress, branches, device, change);
-    const ports = await this.#world.routes.portsOf(device);
+    const ports = await this.world.routes.portsOf(device);
     if (ports === undefined) return here;
     for (const hook of [Hook.output, Hook.postrouting]) here = await this.atBridge(here, device, hook);
     return this.#atDevice(Point.egress, here, ports, change);
@@ -109,7 +105,7 @@ export class Passage {
     device: string | readonly string[] | undefined,
     change: (state: PacketState, device: string) => void,
   ): Promise<readonly Branch[]> {
-    const hooked = await this.#world.rules.hooked();
+    const hooked = await this.world.rules.hooked();
     const devices = new Set(hooked.filter((chain) => chain.point === point).flatMap(({ base }) => base.devices ?? []));
     const at = (name: string, from: readonly Branch[]): Promise<readonly Branch[]> =>
       this.through(point, from, (state) => change(state, name), name);

@@ -33,21 +33,19 @@ export function judged(holds: Ternary): Done {
 const REGISTERS = 64;
 
 export class RuleContext {
-  readonly world: World;
-  readonly place: Place;
   /** Whether the rule is this program's. */
   readonly isOurs: boolean;
-  branch: Branch;
   readonly ends: RuleEnd[] = [];
   /** Registers are unknown until an expression writes them. */
   #registers: Bits = unknownBits(REGISTERS);
   #hasOwnState = false;
   #forks = 0;
 
-  constructor(world: World, place: Place, branch: Branch) {
-    this.world = world;
-    this.place = place;
-    this.branch = branch;
+  constructor(
+    readonly world: World,
+    readonly place: Place,
+    public branch: Branch,
+  ) {
     this.isOurs = world.isOurs(place.ref);
   }
 

@@ -20,12 +20,10 @@ export interface RoutedKernel extends Kernel {
 
 /** The node's current routes. Answers are cached. */
 export class Routing implements Routes {
-  readonly #kernel: RoutedKernel;
   readonly #table: RouteTable | undefined;
   readonly #kept = new Kept();
 
-  constructor(kernel: RoutedKernel) {
-    this.#kernel = kernel;
+  constructor(private readonly kernel: RoutedKernel) {
     this.#table = kernel.connection && new RouteTable(kernel.connection);
   }
 
@@ -80,7 +78,7 @@ export class Routing implements Routes {
   }
 
   async addressesOf(device: string | undefined): Promise<readonly string[]> {
-    const all = (await this.#kernel.interfaces.addresses()).filter(
+    const all = (await this.kernel.interfaces.addresses()).filter(
       ({ family, interfaceName }) => family === "ip" && interfaceName === device,
     );
     const found = all.map(({ address }) => formatAddress(address));
@@ -94,7 +92,7 @@ export class Routing implements Routes {
 
   #local(): Promise<ReadonlySet<string>> {
     return this.#kept.get("local", async () => {
-      return new Set((await this.#kernel.interfaces.addresses()).map(({ address }) => formatAddress(address)));
+      return new Set((await this.kernel.interfaces.addresses()).map(({ address }) => formatAddress(address)));
     });
   }
 

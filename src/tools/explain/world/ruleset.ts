@@ -10,19 +10,16 @@ import { Kept } from "./kept.js";
 
 /** The ruleset for packets of one family. Each part is read once and reflects the time of that read. */
 export class Ruleset implements Rules {
-  readonly #kernel: Kernel;
-  readonly #family: IpFamily;
-  readonly #isMet: (rule: RuleInfo) => boolean;
   readonly #kept = new Kept();
   /** By table. */
   readonly #sets = new Map<string, ReadonlyMap<string, SetDump>>();
 
   /** @param isMet whether packets meet a rule. By default, they meet all. */
-  constructor(kernel: Kernel, family: IpFamily, isMet: (rule: RuleInfo) => boolean = () => true) {
-    this.#kernel = kernel;
-    this.#isMet = isMet;
-    this.#family = family;
-  }
+  constructor(
+    private readonly kernel: Kernel,
+    private readonly family: IpFamily,
+    private readonly isMet: (rule: RuleInfo) => boolean = () => true,
+  ) {}
 
   hooked(): Promise<readonly HookedChain[]> {
     return this.#kept.get("hooked", () => this.#readHooked());
@@ -31,7 +28,7 @@ export class Ruleset implements Rules {
   async rules({ family, table }: TableRef, chain: string): Promise<readonly RuleInfo[]> {
     const read = async (): Promise<Partial<Record<string, RuleInfo[]>>> => {
       await this.#setsOf({ family, table });
-      return Object.groupBy((await this.#kernel.rules({ family, table })).filter(this.#isMet), (rule) => rule.chain);
+      return Object.groupBy((await this.kernel.rules({ family, table })).filter(this.isMet), (rule) => rule.chain);
     };
     return (await this.#kept.get(`rules ${family} ${table}`, read))[chain] ?? [];
   }
@@ -48,7 +45,7 @@ export class Ruleset implements Rules {
 
   #setsOf({ family, table }: TableRef): Promise<ReadonlyMap<string, SetDump>> {
     return this.#kept.get(`sets ${family} ${table}`, async () => {
-      const sets = new Map((await this.#kernel.sets({ family, table })).map((set) => [set.set, set]));
+      const sets = new Map((await this.kernel.sets({ family, table })).map((set) => [set.set, set]));
       this.#sets.set(`${family} ${table}`, sets);
       return sets;
     });
@@ -56,18 +53,18 @@ export class Ruleset implements Rules {
 
   elements(ref: TableRef, set: SetDump): Promise<Elements> {
     return this.#kept.get(`elements ${ref.family} ${ref.table} ${set.set}`, async () => {
-      return new Elements(set, await this.#kernel.elements(ref, set));
+      return new Elements(set, await this.kernel.elements(ref, set));
     });
   }
 
   async #readHooked(): Promise<readonly HookedChain[]> {
-    const families: readonly Family[] = [this.#family, "inet", "netdev", "bridge"];
+    const families: readonly Family[] = [this.family, "inet", "netdev", "bridge"];
     const found: HookedChain[] = [];
-    for (const { family, table, flags } of await this.#kernel.tables()) {
+    for (const { family, table, flags } of await this.kernel.tables()) {
       // Chains of a dormant table are not registered.
       if (!families.includes(family) || (flags & TableFlag.dormant) !== 0) continue;
       const ref = { family, table };
-      for (const { chain, base } of await this.#kernel.chains(ref)) {
+      for (const { chain, base } of await this.kernel.chains(ref)) {
         if (base !== undefined) found.push({ ref, chain, base, point: pointOf(family, base.hook) });
       }
     }
