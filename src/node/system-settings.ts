@@ -3,7 +3,7 @@
  * tracker, and this process's OOM score. The former follow kube-proxy 1.36 (pkg/proxy/conntrack/sysctls.go), with two
  * differences: a `min` above the cap counts, and failures do not keep the proxier from starting.
  */
-import { cpus } from "node:os";
+import os from "node:os";
 import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import { CtKey, Hook, Priority } from "../nft/kernel/constants.js";
@@ -59,7 +59,7 @@ const MAX_FILE = `${DIRECTORY}/nf_conntrack_max`;
 const HASH_SIZE_FILE = "sys/module/nf_conntrack/parameters/hashsize";
 
 /** All of them, even if this process may use fewer: the table serves the whole node. */
-const onlineCPUs = (): number => Math.max(1, cpus().length);
+const onlineCPUs = (): number => Math.max(1, os.cpus().length);
 
 /** Desired number of entries in the table; 0: keep the current number. */
 export function conntrackMax({ maxPerCore, min }: ConntrackConfig, cpuCount: number): number {

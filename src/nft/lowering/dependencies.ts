@@ -188,7 +188,7 @@ export function requireField(context: LowerContext, name: string, { source, mess
     const network = / ip6 /.test(name) ? "ip6" : / ip /.test(name) ? "ip" : undefined;
     const { network: known } = context.facts;
     if (network !== undefined && known !== undefined && known !== network)
-      throw new FieldError("", `a field of ${known} packets`, name);
+      throw new FieldError("", `a field of packets of ${known}`, name);
   }
   if (source.from !== "payload" && source.from !== "exthdr") return;
   if ((protocol === "th" || protocol === "tcp") && context.facts.network === "arp")

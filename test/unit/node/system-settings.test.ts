@@ -1,4 +1,5 @@
 import { chmod, mkdir, readFile, symlink } from "node:fs/promises";
+import os from "node:os";
 import { join } from "node:path";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { defaultConfig } from "../../../src/config/load.js";
@@ -7,11 +8,6 @@ import { applySystemSettings, conntrackMax, loadConntrack } from "../../../src/n
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { keptIn, type LogLine } from "../../support/log.ts";
 import { putFile, temporaryDirectory } from "../../support/temporary-directory.ts";
-
-vi.mock("node:os", async (original) => ({
-  ...(await original<object>()),
-  cpus: () => Array.from({ length: 8 }),
-}));
 
 const MAX = "proc/sys/net/netfilter/nf_conntrack_max";
 const ESTABLISHED = "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
@@ -40,6 +36,9 @@ let lines: LogLine[];
 beforeEach(() => {
   root = temporaryDirectory();
   lines = [];
+  const [cpu] = os.cpus();
+  const spy = vi.spyOn(os, "cpus").mockReturnValue(Array.from({ length: 8 }, () => cpu));
+  return () => spy.mockRestore();
 });
 async function node(files: Readonly<Record<string, string | undefined>> = {}): Promise<void> {
   for (const [file, text] of Object.entries({ ...NODE, ...files })) {
