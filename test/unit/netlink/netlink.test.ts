@@ -133,9 +133,7 @@ describe("IPVS", () => {
     const plain = decodeReplies(generic(destinationAttribute(DESTINATION)), 4)[0];
     const inner = [...nestOf(plain.attributes, 2)].map(([type, [data]]) => attribute(type, data));
     const netlink = new Answers(FAMILY, generic(nest(2, [...inner, ...counts])));
-    expect(await new IpvsTable(netlink).destinations(SERVER)).toEqual([
-      { ...DESTINATION, active: 7, inactive: 8 },
-    ]);
+    expect(await new IpvsTable(netlink).destinations(SERVER)).toEqual([{ ...DESTINATION, active: 7, inactive: 8 }]);
   });
 
   it("an object that was deleted meanwhile is not an error, and anything else is", async () => {
