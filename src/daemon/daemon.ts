@@ -75,7 +75,7 @@ class Daemon {
   }
 
   async run(): Promise<number> {
-    const { config, families, kernel, log, manifests, node } = this.options;
+    const { config, nodeName, families, kernel, log, manifests, node } = this.options;
     const cluster = manifests === undefined ? await this.#openCluster() : undefined;
     const events = cluster?.events ?? NO_EVENTS;
     if (node !== undefined) {
@@ -84,7 +84,8 @@ class Daemon {
     }
     await reportForwarding({ config, kernel, log, families: families.families, legacy: kernel.legacy });
     const proxier = this.#proxier();
-    const overlaps = this.#serviceCIDRCheck(proxier);
+    const overlaps = new ServiceCIDRCheck({ config, nodeName, families: families.families, proxier, log });
+    proxier.observe(overlaps);
     const board = await this.#answer(proxier, cluster, overlaps);
     for (const part of await this.#parts(proxier, events)) await this.#start(part, proxier, board);
     return this.#serve(proxier, board, cluster, overlaps);
@@ -182,14 +183,6 @@ class Daemon {
     if (problems !== undefined) board.ask(problems);
     if (notes !== undefined) board.remark(notes);
     await start?.();
-  }
-
-  #serviceCIDRCheck(proxier: Proxier): ServiceCIDRCheck {
-    const { config, nodeName, log } = this.options;
-    const { families } = this.options.families;
-    const overlaps = new ServiceCIDRCheck({ config, nodeName, families, proxier, log });
-    proxier.observe(overlaps);
-    return overlaps;
   }
 
   async #answer(proxier: Proxier, cluster: Cluster | undefined, overlaps: ServiceCIDRCheck): Promise<StatusBoard> {

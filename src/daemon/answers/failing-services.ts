@@ -1,11 +1,10 @@
 /** Finds services whose endpoints refuse all connections or never answer. Nothing is stored; the kernel is asked on request. */
-import { counted } from "../../base/counted.js";
+import { counted, someOf } from "../../base/counted.js";
 import { durationText } from "../../base/duration-text.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { type IpFamily, withPort } from "../../base/ip.js";
 import { TimeSlice } from "../../base/time-slice.js";
-import type { ConntrackTable } from "../../nft/conntrack/conntrack-table.js";
-import { MOST_ADDRESSES } from "../../nft/conntrack/conntrack-table.js";
+import { type ConntrackTable, MOST_ADDRESSES } from "../../nft/conntrack/conntrack-table.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
 import { CtStatus, IpProto } from "../../nft/kernel/constants.js";
@@ -38,6 +37,8 @@ interface Failed {
   agoMs: number;
   unanswered: number;
 }
+
+type Table = Pick<ConntrackTable, "dump">;
 
 const keyOf = (address: string, port: number, protocol: string): string => `${address} ${port} ${protocol}`;
 
@@ -89,11 +90,7 @@ async function findFailing(options: FailingOptions): Promise<readonly StatusProb
   }
 }
 
-async function ofFamily(
-  family: IpFamily,
-  options: FailingOptions,
-  table: Pick<ConntrackTable, "dump">,
-): Promise<StatusProblem[]> {
+async function ofFamily(family: IpFamily, options: FailingOptions, table: Table): Promise<StatusProblem[]> {
   const failed = new Map<string, Failed>();
   const at = (key: string): Failed => {
     const known = failed.get(key) ?? { refused: 0, agoMs: Infinity, unanswered: 0 };
@@ -115,7 +112,7 @@ async function ofFamily(
 async function countUnanswered(
   family: IpFamily,
   { synSentSeconds }: FailingOptions,
-  table: Pick<ConntrackTable, "dump">,
+  table: Table,
   onEndpoint: (key: string) => void,
 ): Promise<void> {
   const limit = await synSentSeconds();
@@ -159,7 +156,7 @@ async function suspectsOf(
 /** Returns the endpoints that have accepted a connection, or answered a datagram, which conntrack still knows. */
 async function acceptingAmong(
   family: IpFamily,
-  table: Pick<ConntrackTable, "dump">,
+  table: Table,
   suspects: readonly Suspect[],
 ): Promise<ReadonlySet<string>> {
   const accepting = new Set<string>();
@@ -206,7 +203,6 @@ function problemOf(
       const [address, own] = key.split(" ");
       return withPort(address, Number(own));
     });
-  const names = guilty.slice(0, NAMED).join(", ") + (guilty.length > NAMED ? ` and ${guilty.length - NAMED} more` : "");
   // The kernels of endpoints limit the rate of their ICMP errors.
   const many = protocol === "UDP" ? `at least ${counted(refused, "datagram")}` : counted(refused, "connection");
   const did = [
@@ -215,7 +211,7 @@ function problemOf(
   ];
   const name = `${service}${portName === "" ? "" : `:${portName}`} (${port}/${protocol} ${FAMILY_NAMES[family]})`;
   const none = protocol === "UDP" ? "no endpoint has answered any" : "no endpoint has an open connection";
-  const what = `${name}: ${names} ${did.join(", and ")}; ${none}`;
+  const what = `${name}: ${someOf(guilty, NAMED)} ${did.join(", and ")}; ${none}`;
   const remedy =
     refused > 0
       ? "compare targetPort with the port on which the pods listen"

@@ -52,12 +52,6 @@ export interface PortRefusals extends Pick<ServicePortStatus, "refusals" | "refu
   readonly byEndpoint: ReadonlyMap<string, number>;
 }
 
-const NO_CONNECTIONS: ServiceConnections = {
-  connections: () => NOT_COUNTED,
-  intervalMs: () => undefined,
-  refusalsOf: () => undefined,
-};
-
 /** The services to describe, and the sources of facts that the model lacks. */
 export interface Listing {
   readonly model: ListedModel;
@@ -178,7 +172,7 @@ interface Reasons {
 
 /** Also yields undefined after each family, because a service may have no port there, and the caller must check its time slice. */
 function* portsOf(
-  { model, families, states, counted = NO_CONNECTIONS }: Listing,
+  { model, families, states, counted }: Listing,
   service: string,
   reasons: Reasons,
   withEndpoints: boolean,
@@ -186,24 +180,23 @@ function* portsOf(
 ): Generator<ServicePortStatus | undefined, void> {
   const asked = model.askedFor(service);
   for (const family of families) {
-    const { ofPort, ofEndpoints } = counted.connections(family, service);
+    const { ofPort, ofEndpoints } = counted?.connections(family, service) ?? NOT_COUNTED;
     for (const [view, candidates] of model.eachViewWithCandidates(family, service)) {
       const counts = countStates(candidates);
       const connections = ofPort(view);
-      const refusals = counted.refusalsOf(family, view);
+      const intervalMs = counted?.intervalMs();
+      const { byEndpoint, ...refusals }: Partial<PortRefusals> = counted?.refusalsOf(family, view) ?? {};
       const [unreachable] = clusterIPs === undefined ? [] : clusterIPsAmong(candidates.endpoints, clusterIPs);
       yield {
         ...statusOf(family, view, counts),
         connections: connections?.[0],
         ...annotationStatus(family, view, asked),
-        connectionsPerSecond: rateOf(connections, counted.intervalMs()),
-        rateMs: counted.intervalMs(),
-        refusals: refusals?.refusals,
-        refusalAgesMs: refusals?.refusalAgesMs,
-        refusalsIncomplete: refusals?.refusalsIncomplete,
+        connectionsPerSecond: rateOf(connections, intervalMs),
+        rateMs: intervalMs,
+        ...refusals,
         ...stateOf(family, view, counts, states, { ...reasons, unreachable }),
         endpoints: withEndpoints
-          ? endpointsOf(view, candidates, asked?.drainSeconds ?? 0, ofEndpoints(view), refusals?.byEndpoint)
+          ? endpointsOf(view, candidates, asked?.drainSeconds ?? 0, ofEndpoints(view), byEndpoint)
           : undefined,
       };
     }

@@ -288,7 +288,17 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       ignored: ignored.count + (this.options.ignoredInManifests?.() ?? 0),
       lastRepair: this.#lastRepair,
       ...(notes.length > 0 && { notes }),
-      problems: [...this.#problems(inspection, failing), ...ignored.problems],
+      // The worst first.
+      problems: [
+        ...this.#writing(),
+        ...this.#sources.flatMap((source) => [...source()]),
+        ...this.#node(),
+        ...(inspection?.problems ?? []),
+        ...failing,
+        ...this.#disturbed(),
+        ...this.#refused(),
+        ...ignored.problems,
+      ],
     };
   }
 
@@ -326,20 +336,6 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   #note(type: StatusEvent["type"], message: string): void {
     this.#events.push({ at: this.#now(), type, message });
     if (this.#events.length > KEPT_EVENTS) this.#events.shift();
-  }
-
-  /** Returns the worst problems first. */
-  #problems(inspection: NodeInspection | undefined, failing: readonly StatusProblem[]): StatusProblem[] {
-    const ofParts = this.#sources.flatMap((source) => [...source()]);
-    return [
-      ...this.#writing(),
-      ...ofParts,
-      ...this.#node(),
-      ...(inspection?.problems ?? []),
-      ...failing,
-      ...this.#disturbed(),
-      ...this.#refused(),
-    ];
   }
 
   /** Computed lazily. */

@@ -5,7 +5,8 @@
 import type { Expr, TraceEvent } from "../../nft/kernel/kernel.js";
 import { ChainName, SetName, TABLE_NAME } from "../../ruleset/names.js";
 
-const WORDS = {
+/** Texts of the reasons. */
+export const REASONS = {
   "no-ready-endpoint": "the service has no ready endpoint",
   "no-such-port": "no service has this port and protocol at this address",
   "no-such-service": "no service has this address, which is inside a ServiceCIDR",
@@ -17,11 +18,7 @@ const WORDS = {
 } as const;
 
 /** Part of the command's JSON. Values may be added, but none may change or be removed. */
-export type DropReason = keyof typeof WORDS;
-
-export function reasonText(reason: DropReason): string {
-  return WORDS[reason];
-}
+export type DropReason = keyof typeof REASONS;
 
 /** Sets looked up by rules that drop or reject, or that lead to a chain which does. */
 const BY_SET: ReadonlyMap<string, DropReason> = new Map([

@@ -3,7 +3,7 @@ import { type EndpointStatus, type ServicePortStatus, serviceText } from "../../
 import { printable } from "../../base/printable.js";
 import { counted } from "../../base/counted.js";
 import { withPort } from "../../base/ip.js";
-import { reasonText } from "./drop-reasons.js";
+import { REASONS } from "./drop-reasons.js";
 import { isDropped, type TracedBy, type TracedPacket, type TracedReply } from "./traced-packet.js";
 
 /** Names of the packet's service and endpoint, from the daemon. */
@@ -125,7 +125,7 @@ function byText(by: TracedBy | undefined): string {
 /** Names the policy's field if the service is known. */
 function reasonOf({ by, packet }: TracedPacket, service: ServicePortStatus | undefined): string | undefined {
   if (by?.reason === undefined) return undefined;
-  if (by.reason !== "traffic-policy-local" || service === undefined) return reasonText(by.reason);
+  if (by.reason !== "traffic-policy-local" || service === undefined) return REASONS[by.reason];
   const field = packet.destination === service.clusterIP ? "internalTrafficPolicy" : "externalTrafficPolicy";
   return `${field} is Local, and this node has no ready endpoint`;
 }

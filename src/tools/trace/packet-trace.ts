@@ -51,9 +51,6 @@ export class NoOwnedTables extends UserError {
 const SETTLE_MS = 100;
 
 export class PacketTrace {
-  readonly #kernel: TraceKernel;
-  readonly #conntrack: Pick<ConntrackTable, "lookup">;
-  readonly #handlers: TraceHandlers;
   readonly #table: TableRef;
   readonly #ended = new AbortController();
   readonly #telling = new Set<Promise<void>>();
@@ -67,23 +64,18 @@ export class PacketTrace {
   /** Addresses of the traced packets, and pairs of them whose routes were compared. */
   readonly #addresses = new Set<string>();
   readonly #told = new Set<string>();
-  readonly #allPackets: boolean;
   #monitor: Monitor | undefined;
   #timer: NodeJS.Timeout | undefined;
   #losses = 0;
 
   private constructor(
-    kernel: TraceKernel,
-    conntrack: Pick<ConntrackTable, "lookup">,
+    private readonly kernel: TraceKernel,
+    private readonly conntrack: Pick<ConntrackTable, "lookup">,
     names: ReadonlyMap<number, string>,
-    handlers: TraceHandlers,
-    allPackets: boolean,
+    private readonly handlers: TraceHandlers,
+    private readonly allPackets: boolean,
   ) {
-    this.#kernel = kernel;
-    this.#allPackets = allPackets;
     this.#table = traceTable(kernel.portId);
-    this.#conntrack = conntrack;
-    this.#handlers = handlers;
     this.#names = new Map(names);
     this.#fold = new TraceFold({
       table: this.#table,
@@ -132,7 +124,7 @@ export class PacketTrace {
     clearInterval(this.#timer);
     const matched = await this.#matched();
     // Another program may have removed it by having our socket closed.
-    await this.#kernel.commit([{ op: "delete", kind: "table", ...this.#table }]).catch(ignoreAbsent);
+    await this.kernel.commit([{ op: "delete", kind: "table", ...this.#table }]).catch(ignoreAbsent);
     await this.#monitor?.close();
     this.#fold.finish();
     this.#ended.abort();
@@ -143,8 +135,8 @@ export class PacketTrace {
   /** Reads the counter before the limit. */
   async #matched(): Promise<number> {
     let matched = 0;
-    for (const chain of markingChains(this.#allPackets)) {
-      const [first] = await this.#kernel.rules(this.#table, chain).catch(() => []);
+    for (const chain of markingChains(this.allPackets)) {
+      const [first] = await this.kernel.rules(this.#table, chain).catch(() => []);
       matched += Number(first?.exprs.find((expr) => expr.type === "counter")?.packets ?? 0n);
     }
     return matched;
@@ -157,7 +149,7 @@ export class PacketTrace {
     const telling = this.#tell(packet)
       .catch((error: unknown) => {
         // If the sockets were closed meanwhile, the caller has ended the trace.
-        if (!this.#ended.signal.aborted) this.#handlers.onError(error as Error);
+        if (!this.#ended.signal.aborted) this.handlers.onError(error as Error);
         return undefined;
       })
       .then((traced) => this.#put(packet.number, traced))
@@ -172,7 +164,7 @@ export class PacketTrace {
       const next = this.#early.get(this.#next);
       this.#early.delete(this.#next);
       if (next === undefined) continue;
-      this.#handlers.onPacket(next);
+      this.handlers.onPacket(next);
       this.#hint(this.#segments.of(next));
     }
   }
@@ -182,20 +174,20 @@ export class PacketTrace {
     const { family, protocol, ...original } = packet.original;
     const last = reversed(reversed(packet.last));
     const arrived = end === "accepted" || end === "delivered";
-    const judged = await verdictOf(packet, this.#kernel);
+    const judged = await verdictOf(packet, this.kernel);
     const isAnswerable = !isReply && (arrived || end === "unknown");
     const answer = isAnswerable
-      ? await awaitReply(this.#conntrack, this.#refusals, packet, this.#ended.signal)
+      ? await awaitReply(this.conntrack, this.#refusals, packet, this.#ended.signal)
       : undefined;
     // If the headers that would show the translation were lost, take it from the conntrack entry.
     const seen = end === "unknown" && answer?.entry !== undefined ? reversed(answer.entry.reply) : last;
     const [asked, translated] = isReply ? [reversed(last), reversed(original)] : [original, seen];
-    if (this.#allPackets) await this.#noteRoutes(asked.source, translated, end === "delivered");
+    if (this.allPackets) await this.#noteRoutes(asked.source, translated, end === "delivered");
     return {
       at,
       family,
       protocol,
-      ...(this.#allPackets && { direction: isReply ? "reply" : "original", ...packet.facts }),
+      ...(this.allPackets && { direction: isReply ? "reply" : "original", ...packet.facts }),
       packet: asked,
       translated: sameTuple(asked, translated) ? undefined : translated,
       masqueraded: asked.source !== translated.source || asked.sourcePort !== translated.sourcePort,
@@ -214,15 +206,15 @@ export class PacketTrace {
 
   /** Each hint is given once. */
   #hint(text: string | undefined): void {
-    if (!this.#allPackets || text === undefined || this.#told.has(text)) return;
+    if (!this.allPackets || text === undefined || this.#told.has(text)) return;
     this.#told.add(text);
-    this.#handlers.onHint?.(text);
+    this.handlers.onHint?.(text);
   }
 
   /** Compares the routes to both sides of a connection. A side that is a program of this node has none. */
   async #noteRoutes(client: string, { destination }: TraceTuple, isLocal: boolean): Promise<void> {
     const pair = `${client} ${destination}`;
-    const { connection } = this.#kernel;
+    const { connection } = this.kernel;
     if (this.#addresses.has(pair) || connection === undefined || isLocal) return;
     this.#addresses.add(pair);
     const routes = new RouteTable(connection);
@@ -243,7 +235,7 @@ export class PacketTrace {
   async #interface(index: number | undefined): Promise<string | undefined> {
     if (index === undefined) return undefined;
     if (!this.#names.has(index)) {
-      for (const [each, name] of await this.#kernel.interfaces.names()) this.#names.set(each, name);
+      for (const [each, name] of await this.kernel.interfaces.names()) this.#names.set(each, name);
     }
     return this.#names.get(index) ?? `interface ${index}`;
   }

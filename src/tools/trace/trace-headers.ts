@@ -1,4 +1,5 @@
 /** Parses addresses and ports from the start of a packet's headers, as the kernel reports them. Pure. */
+import { isDeepStrictEqual } from "node:util";
 import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { IpProto } from "../../base/protocols.js";
 import { type Transport, TRANSPORTS } from "../explain/machine/packet-spec.js";
@@ -112,12 +113,7 @@ export function readFacts(
 }
 
 export function sameTuple(a: TraceTuple, b: TraceTuple): boolean {
-  return (
-    a.source === b.source &&
-    a.sourcePort === b.sourcePort &&
-    a.destination === b.destination &&
-    a.destinationPort === b.destinationPort
-  );
+  return isDeepStrictEqual(reversed(a), reversed(b));
 }
 
 /** The tuple of the packets in the other direction. */
