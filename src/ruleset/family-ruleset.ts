@@ -119,11 +119,6 @@ const NOTHING_EXPANDED: Omit<Expansion, "endpoints"> = {
   limits: () => undefined,
 };
 
-interface FamilyRulesetParts {
-  /** First number for endpoints with affinity; random by default, see AffinityNumbers. */
-  readonly firstNumber?: number;
-}
-
 export class FamilyRuleset {
   readonly family: IpFamily;
   readonly #table: TableDeclarations;
@@ -139,12 +134,8 @@ export class FamilyRuleset {
   readonly #counters: ServiceCounters;
   #options: SkeletonOptions;
 
-  constructor(
-    table: TableDeclarations,
-    family: IpFamily,
-    options: RulesetOptions,
-    { firstNumber }: FamilyRulesetParts = {},
-  ) {
+  /** @param firstNumber for endpoints with affinity; random by default, see AffinityNumbers. */
+  constructor(table: TableDeclarations, family: IpFamily, options: RulesetOptions, firstNumber?: number) {
     this.family = family;
     this.#table = table;
     this.#keys = new KeyPacker(family);

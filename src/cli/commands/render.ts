@@ -68,7 +68,7 @@ async function render(
     const table = new Table(undefined, { family, name: TABLE_NAME, comment: TABLE_COMMENT });
     const options = rulesetOptions(config, facts, family, nodePorts);
     // The same objects must give the same text, so numbers of endpoints with affinity start at 0 instead of anywhere.
-    return { family, table, ruleset: new FamilyRuleset(table, family, options, { firstNumber: 0 }) };
+    return { family, table, ruleset: new FamilyRuleset(table, family, options, 0) };
   });
   const { services } = model.takeDirty();
   for (const { family, ruleset } of tables) {

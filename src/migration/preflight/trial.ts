@@ -80,7 +80,7 @@ export async function countElements({
   });
   const table = new Table(kernel, { family, name: TRIAL_TABLE, pieceElements: Number.MAX_SAFE_INTEGER });
   const full = { ...options, rejectInPrerouting: true, counters: "service" } as const;
-  const ruleset = new FamilyRuleset(table, family, full, { firstNumber: 0 });
+  const ruleset = new FamilyRuleset(table, family, full, 0);
   try {
     for (const [service, views] of services) ruleset.update(service, views);
     await table.apply();
@@ -115,7 +115,7 @@ async function attempt(
   const commit: Kernel["commit"] = (ops) => kernel.commit(ops, { dryRun: true });
   const trial = { ...emptyKernel(commit), portId: kernel.portId, generation: () => kernel.generation() };
   const table = new Table(trial, { family, name: TRIAL_TABLE, pieceElements: Number.MAX_SAFE_INTEGER });
-  const ruleset = new FamilyRuleset(table, family, options, { firstNumber: 0 });
+  const ruleset = new FamilyRuleset(table, family, options, 0);
   try {
     for (const [service, views] of services) ruleset.update(service, views);
     const { operations } = await table.apply();
