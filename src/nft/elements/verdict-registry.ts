@@ -1,4 +1,5 @@
 import type { Verdict } from "../kernel/kernel.js";
+import { verdictText } from "../language/verdicts.js";
 import { objectKey, type ObjectName } from "../language/object-kinds.js";
 
 /** Where an element of a map leads: a verdict, or a named object. */
@@ -107,8 +108,6 @@ export function isObjectKey(name: string): boolean {
 }
 
 /** As nft prints it. */
-export function verdictText(verdict: Target): string {
-  if ("object" in verdict) return `"${verdict.object}"`;
-  const chain = chainOf(verdict);
-  return chain === undefined ? verdict.verdict : `${verdict.verdict} ${chain}`;
+export function targetText(target: Target): string {
+  return "object" in target ? `"${target.object}"` : verdictText(target);
 }

@@ -3,6 +3,7 @@ import { counted } from "../../base/counted.js";
 export type { FieldValues, Protocol, ProtocolName } from "../language/fields/field-types.js";
 import { bytesOf, expectedValue, readValue, writeValue } from "../language/fields/field-types.js";
 import type { FieldType, FieldValues } from "../language/fields/field-types.js";
+import { packedBytes, padded } from "../language/schema.js";
 import { FieldError } from "../language/fields/field-error.js";
 
 export { FieldError } from "../language/fields/field-error.js";
@@ -23,9 +24,7 @@ export class FieldCodec {
   constructor(where: string, fields: readonly FieldType[]) {
     this.#where = where;
     this.#fields = fields;
-    const [only] = fields;
-    const length = fields.length === 1 ? bytesOf(only) : fields.reduce((sum, field) => sum + widthOf(field), 0);
-    this.#bytes = new Uint8Array(length);
+    this.#bytes = new Uint8Array(packedBytes(fields));
     this.#words = new DataView(this.#bytes.buffer);
   }
 
@@ -51,7 +50,7 @@ export class FieldCodec {
     let at = 0;
     for (const [index, field] of fields.entries()) {
       if (!writeValue(field, value[index], this.#words, at)) throw this.#error(index, value[index]);
-      at += widthOf(field);
+      at += padded(bytesOf(field));
     }
     return this.#bytes;
   }
@@ -61,7 +60,7 @@ export class FieldCodec {
     let at = 0;
     const values = this.#fields.map((field) => {
       const value = readValue(field, bytes.subarray(at, at + bytesOf(field)));
-      at += widthOf(field);
+      at += padded(bytesOf(field));
       return value;
     });
     return values.length === 1 ? values[0] : values;
@@ -72,9 +71,4 @@ export class FieldCodec {
     const name = this.#fields.length === 1 ? this.#where : `${this.#where}[${index}]`;
     return new FieldError(`${name} (${field})`, expectedValue(field), value);
   }
-}
-
-/** In a concatenation, every field starts at a multiple of 4 bytes. */
-export function widthOf(field: FieldType): number {
-  return Math.ceil(bytesOf(field) / 4) * 4;
 }

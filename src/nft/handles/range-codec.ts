@@ -2,12 +2,13 @@
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { counted } from "../../base/counted.js";
 import { rangeText } from "../bytes/ip-ranges.js";
-import { bytesOf, widthOf as widthOfType } from "../language/fields/field-types.js";
+import { bytesOf, readValue, widthOf } from "../language/fields/field-types.js";
 import type { FieldType, FieldValues } from "../language/fields/field-types.js";
 import { isSwapped, rangeKey, rangeOfKey } from "../language/intervals.js";
 import { within } from "../language/fields/field-error.js";
 import { rangeOf, type ValueRange } from "../language/fields/values.js";
-import { FieldCodec, FieldError, widthOf } from "./field-codec.js";
+import { packedBytes, padded } from "../language/schema.js";
+import { FieldError } from "./field-codec.js";
 
 /**
  * A value, or all values between two, both included. Addresses are text: "192.0.2.1", "192.0.2.0/24" or "192.0.2.1-192.0.2.9". An interface is its name, or
@@ -25,16 +26,13 @@ export type FieldsRange<Fields extends readonly FieldType[]> = Fields extends re
 export class RangeCodec {
   readonly #where: string;
   readonly #fields: readonly FieldType[];
-  readonly #codecs: readonly FieldCodec[];
   /** Bytes of one end. */
   readonly #length: number;
 
   constructor(where: string, fields: readonly FieldType[]) {
     this.#where = where;
     this.#fields = fields;
-    this.#codecs = fields.map((field) => new FieldCodec(where, [field]));
-    this.#length =
-      fields.length === 1 ? this.#codecs[0].length : fields.reduce((sum, field) => sum + widthOf(field), 0);
+    this.#length = packedBytes(fields);
   }
 
   /** Returns the bytes of a range: the first value, then the last one. Bytes are returned unchanged. Throws FieldError. */
@@ -54,7 +52,7 @@ export class RangeCodec {
       const ends = this.#ends(index, ranges[index]);
       bytes.set(ends.subarray(0, ends.length / 2), at);
       bytes.set(ends.subarray(ends.length / 2), length + at);
-      at += widthOf(field);
+      at += padded(bytesOf(field));
     }
     return bytes;
   }
@@ -62,10 +60,10 @@ export class RangeCodec {
   /** Returns the range of packed bytes: a tuple, or the range itself if there is a single field. */
   unpack(bytes: Uint8Array): unknown {
     let at = 0;
-    const ranges = this.#fields.map((field, index) => {
+    const ranges = this.#fields.map((field) => {
       const [from, to] = [at, this.#length + at].map((start) => bytes.slice(start, start + bytesOf(field)));
-      at += widthOf(field);
-      return this.#range(index, from, to);
+      at += padded(bytesOf(field));
+      return rangeIn(field, from, to);
     });
     return ranges.length === 1 ? ranges[0] : ranges;
   }
@@ -74,20 +72,16 @@ export class RangeCodec {
   #ends(index: number, value: unknown): Uint8Array {
     const type = this.#fields[index];
     const where = this.#fields.length === 1 ? this.#where : `${this.#where}[${index}]`;
-    const range = within(`${where} (${type})`, () => rangeOf({ type, width: widthOfType(type) }, value));
+    const range = within(`${where} (${type})`, () => rangeOf({ type, width: widthOf(type) }, value));
     return rangeKey(range, bytesOf(type));
-  }
-
-  #range(index: number, from: Uint8Array, to: Uint8Array): unknown {
-    const field = this.#fields[index];
-    if (isAddress(field)) return rangeText(rangeOfKey(Buffer.concat([from, to])), from.length);
-    const reverse = isSwapped(field) && LITTLE_ENDIAN;
-    const [first, last] = [from, to].map((end) => this.#codecs[index].unpack(reverse ? end.toReversed() : end));
-    if (first === last) return first;
-    return field === "ifname" ? `${String(first)}*` : { from: first, to: last };
   }
 }
 
-function isAddress(field: FieldType): boolean {
-  return field === "ipv4_addr" || field === "ipv6_addr";
+function rangeIn(field: FieldType, from: Uint8Array, to: Uint8Array): unknown {
+  if (field === "ipv4_addr" || field === "ipv6_addr")
+    return rangeText(rangeOfKey(Buffer.concat([from, to])), from.length);
+  const reverse = isSwapped(field) && LITTLE_ENDIAN;
+  const [first, last] = [from, to].map((end) => readValue(field, reverse ? end.toReversed() : end));
+  if (first === last) return first;
+  return field === "ifname" ? `${String(first)}*` : { from: first, to: last };
 }

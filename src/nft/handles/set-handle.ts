@@ -15,12 +15,9 @@ export function setHandle<const Spec extends SetSpec>(
   elements: ElementSet,
   verdicts: VerdictRegistry,
   table: KernelTable,
-): ElementsOf<Spec> {
-  // The cases are those of `ElementsOf`.
-  return handleOf(spec, elements, verdicts, table) as unknown as ElementsOf<Spec>;
-}
-
-function handleOf(spec: SetSpec, elements: ElementSet, verdicts: VerdictRegistry, table: KernelTable): object {
+): ElementsOf<Spec>;
+// The cases are those of `ElementsOf`.
+export function setHandle(spec: SetSpec, elements: ElementSet, verdicts: VerdictRegistry, table: KernelTable): object {
   const { data, key } = spec;
   if (spec.dynamic === true)
     return Array.isArray(data) ? new DynamicMap(elements, table) : new DynamicSet(elements, table);

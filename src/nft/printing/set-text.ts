@@ -1,8 +1,9 @@
 /** Sets, maps and their elements in nft's notation. Pure. */
 import { DATA_VERDICT, SetFlag } from "../kernel/constants.js";
 import { type Element, elementsOf } from "../kernel/element-batch.js";
-import type { ElementBatch, SetInfo, Verdict } from "../kernel/kernel.js";
+import type { ElementBatch, SetInfo } from "../kernel/kernel.js";
 import { FIELD_TYPES, type ValueType } from "../language/fields/field-types.js";
+import { verdictText } from "../language/verdicts.js";
 import { rangeRows } from "../language/intervals.js";
 import { dataText, type Form, formOf, lengthOf, partsOf, rangesText, type ValueStyle } from "./value-text.js";
 
@@ -53,10 +54,6 @@ function isHostOrder(userdata: Uint8Array = NONE, part: keyof typeof BYTEORDER):
   for (let at = 0; at + 2 < userdata.length; at += 2 + userdata[at + 1])
     if (userdata[at] === BYTEORDER[part]) return userdata.subarray(at + 2, at + 6).includes(HOST_ENDIAN);
   return false;
-}
-
-export function verdictText(verdict: Verdict): string {
-  return "chain" in verdict ? `${verdict.verdict} ${verdict.chain}` : verdict.verdict;
 }
 
 /** "services: 10.96.0.10 . tcp . 80 → goto served". */

@@ -14,6 +14,7 @@ import {
 } from "../kernel/constants.js";
 import type { Expr } from "../kernel/kernel.js";
 import { ICMP_CODES, ICMPV6_CODES, ICMPX_CODES, type ValueType } from "../language/fields/field-types.js";
+import { verdictText } from "../language/verdicts.js";
 import { LIMIT_SECONDS, LOG_FLAGS, LOG_LEVELS } from "../language/vocabulary.js";
 import { fieldAt, type KnownField, otherField } from "./field-index.js";
 import {
@@ -28,7 +29,7 @@ import {
   writtenText,
 } from "./operands.js";
 import type { Of, Term } from "./registers.js";
-import { dataFormsOf, type ListedSet, setText, verdictText } from "./set-text.js";
+import { dataFormsOf, type ListedSet, setText } from "./set-text.js";
 import { addressText, durationText, formOf } from "./value-text.js";
 
 /** Stands for expressions whose text a program has given. No expression of the kernel has a space in its name. */

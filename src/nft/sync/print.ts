@@ -2,7 +2,7 @@
 import type { BaseChain, Family, TableRef } from "../kernel/kernel.js";
 import { readU32 } from "../bytes/bytes.js";
 import type { TrackedElements } from "../elements/tracked-elements.js";
-import { type VerdictRegistry, verdictText } from "../elements/verdict-registry.js";
+import { type VerdictRegistry, targetText } from "../elements/verdict-registry.js";
 import type { DesiredState } from "./desired-state.js";
 import { durationText } from "../printing/value-text.js";
 import { hooksOf, policyOf } from "../language/hooks-and-priorities.js";
@@ -71,9 +71,7 @@ function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string
     .map(({ key, data }) => {
       const text = `${printKey(spec, key)}${printTimes(set, key)}`;
       if (spec.data === undefined) return text;
-      const value = hasTargets(spec)
-        ? verdictText(verdicts.get(readU32(data, 0)))
-        : printPacked(dataFields(spec), data);
+      const value = hasTargets(spec) ? targetText(verdicts.get(readU32(data, 0))) : printPacked(dataFields(spec), data);
       return `${text} : ${value}`;
     });
 }
