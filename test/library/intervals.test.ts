@@ -123,7 +123,11 @@ describe("ranges and catch-all elements", () => {
     const restarted = declared();
     const { element } = (await restarted.table.apply()).operations;
     // nft got no comments: these two elements are written again. A range has two ends, but the first range of ports has its end in common.
-    expect([element.add, element.delete]).toEqual([4, 4]);
+    // The range with a timeout is written again, too, if a busy machine took more than a second since the text was made.
+    expect([
+      [4, 4],
+      [6, 6],
+    ]).toContainEqual([element.add, element.delete]);
   });
 
   test("that other programs add or remove are found and repaired", async () => {
