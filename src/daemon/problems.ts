@@ -11,7 +11,7 @@ import type { ManifestSource } from "../objects/manifests/manifest-source.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { IpFamily } from "../base/ip.js";
 import type { RefusalReadings } from "../proxier/refusal-readings.js";
-import { few, LOG_LISTS } from "./answers/few-problems.js";
+import { few, LOG_LISTS } from "../observe/few-problems.js";
 import type { Cluster } from "./cluster.js";
 
 export function apiProblems({ source, server }: Cluster): StatusProblem[] {

@@ -1,5 +1,5 @@
 /** Reports ServiceCIDRs that overlap networks of this node: in the log when an overlap appears, and in each status. */
-import { few } from "./answers/few-problems.js";
+import { few } from "../observe/few-problems.js";
 import type { NodeRecord } from "../objects/records.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/proxy-config.js";

@@ -3,16 +3,15 @@
  */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { counted, someOf } from "../base/counted.js";
+import { someOf } from "../base/counted.js";
 import { checkFirewalls, type ClearingRule, type ServicesObstacle } from "./explain/firewall/firewall-check.js";
 import type { EndedBy } from "./explain/machine/hooks.js";
 import { readForeignChains } from "./explain/firewall/foreign-chains.js";
 import { ANOTHER_BIT, bitText, settingProblems } from "./explain/firewall/masquerade-bit.js";
-import type { ServicePacket } from "./explain/firewall/service-packets.js";
+import type { ServedPackets } from "./explain/firewall/service-packets.js";
 import type { RoutedKernel } from "./explain/world/routing.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { RuleInfo } from "../nft/kernel/kernel.js";
-import type { IpFamily } from "../base/ip.js";
 import { reasonOf } from "../base/unknown.js";
 import {
   acceptCommand,
@@ -23,6 +22,7 @@ import {
   missingPodBridge,
 } from "../node/forwarding.js";
 import { conntrackFill, type ConntrackFill, conntrackFull, forwardingOff } from "../node/packet-settings.js";
+import { few } from "../observe/few-problems.js";
 import type { ConcernedService, FirewallStatus, StatusProblem } from "../observe/status-report.js";
 
 export interface NodeInspection {
@@ -34,15 +34,6 @@ export interface NodeInspection {
    */
   readonly firewalls?: FirewallStatus;
   readonly problems: readonly StatusProblem[];
-}
-
-/** The served services, as packets that must pass. */
-export interface ServedPackets {
-  /** Families that have endpoints. */
-  readonly families: readonly IpFamily[];
-  /** "namespace/name" of all services. */
-  readonly services: Iterable<string>;
-  readonly packets: (service: string) => Iterable<ServicePacket>;
 }
 
 interface NodeInspectionOptions extends Pick<LegacyForwardOptions, "legacy" | "root"> {
@@ -107,8 +98,8 @@ export class NodeWatch {
 }
 
 interface FirewallProblem extends StatusProblem {
-  /** The check of `preflight`. */
-  readonly check: "forward-policy" | "firewalls" | "masquerade-bit";
+  /** The check of `preflight`. Default "firewalls". */
+  readonly check?: "forward-policy" | "firewalls" | "masquerade-bit";
 }
 
 export interface FirewallInspection {
@@ -138,8 +129,8 @@ export async function inspectFirewalls(
     const changing = clearing.map((rule) => clearingProblem(rule, masqueradeBit));
     const problems = [
       ...legacyProblems,
-      ...few(obstacles.map(firewallProblem), "rule drops", "rules drop"),
-      ...few([...changing, ...setting], "rule changes the mark of", "rules change the mark of"),
+      ...few(obstacles.map(firewallProblem), DROPPING, LISTS),
+      ...few([...changing, ...setting], CHANGING, LISTS),
     ];
     return { problems, check: checked ? { ...check, unread } : undefined };
   } catch (error) {
@@ -150,17 +141,14 @@ export async function inspectFirewalls(
   }
 }
 
-/** Maximum number of services to name for one obstacle, and of obstacles to report. */
+/** Maximum number of services to name for one obstacle. */
 const NAMED = 3;
-const MOST_OBSTACLES = 10;
-
-function few(problems: readonly FirewallProblem[], one: string, many: string): FirewallProblem[] {
-  const told = problems.slice(0, MOST_OBSTACLES);
-  const more = problems.length - told.length;
-  if (more === 0) return told;
-  const what = counted(more, `more ${one} packets to services`, `more ${many} packets to services`);
-  return [...told, { check: "firewalls", what, remedy: "run `nft list ruleset` to see them" }];
-}
+const DROPPING = ["rule drops packets to services", "rules drop packets to services"] as const;
+const CHANGING = [
+  "rule changes the mark of packets to services",
+  "rules change the mark of packets to services",
+] as const;
+const LISTS = "run `nft list ruleset` to see them";
 
 /** The named services, without the address. */
 function concernsOf(services: readonly string[]): ConcernedService[] {

@@ -9,7 +9,7 @@ import type { ServiceModel } from "../../model/service-model.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
 import { CtStatus, IpProto } from "../../nft/kernel/constants.js";
 import type { StatusProblem } from "../../observe/status-report.js";
-import { few } from "./few-problems.js";
+import { few } from "../../observe/few-problems.js";
 import type { RefusalReadings } from "../../proxier/refusal-readings.js";
 import { SERVICE_PROTOCOL } from "../../base/protocols.js";
 

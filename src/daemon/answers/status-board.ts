@@ -19,9 +19,9 @@ import type {
 import type { Logger } from "../../base/logger.js";
 import { firstOf, repairText } from "../../observe/repair-text.js";
 import { TimeSlice } from "../../base/time-slice.js";
-import { packetsOf, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
-import type { NodeInspection, ServedPackets } from "../../tools/node-inspection.js";
-import { few, LOG_LISTS } from "./few-problems.js";
+import { packetsOf, type ServedPackets, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
+import type { NodeInspection } from "../../tools/node-inspection.js";
+import { few, LOG_LISTS } from "../../observe/few-problems.js";
 import type { ServiceStates } from "./listed-services.js";
 import {
   API_VERSION,

@@ -30,7 +30,7 @@ export interface HookFacts {
 export function checkHooks(facts: HookFacts): Finding[] {
   const { firewalls } = facts;
   const findings = [
-    ...(firewalls?.problems ?? []).flatMap(({ check, what, remedy }) =>
+    ...(firewalls?.problems ?? []).flatMap(({ check = "firewalls", what, remedy }) =>
       of("other programs", check, [problem(what, remedy)]),
     ),
     ...of("other programs", "input-policy", inputSaid(facts)),

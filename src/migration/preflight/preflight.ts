@@ -7,11 +7,16 @@ import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { reasonOf } from "../../base/unknown.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
-import { inspectFirewalls, interfaceNames, type ServedPackets } from "../../tools/node-inspection.js";
+import { inspectFirewalls, interfaceNames } from "../../tools/node-inspection.js";
 import { readForeignChains } from "../../tools/explain/firewall/foreign-chains.js";
 import type { RuleInfo } from "../../nft/kernel/kernel.js";
 import type { RoutedKernel } from "../../tools/explain/world/routing.js";
-import { packetsOf, packetsOfAny, type ServicePacket } from "../../tools/explain/firewall/service-packets.js";
+import {
+  packetsOf,
+  packetsOfAny,
+  type ServedPackets,
+  type ServicePacket,
+} from "../../tools/explain/firewall/service-packets.js";
 import type { LegacyTables } from "../../nft/kernel/legacy-tables.js";
 import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
 import {

@@ -12,7 +12,7 @@ import type { RoutedKernel } from "../world/routing.js";
 import { OWN_TABLES } from "./foreign-chains.js";
 import { Judge, type Obstacle } from "./judge.js";
 import { seenFields } from "./seen-fields.js";
-import type { ServicePacket } from "./service-packets.js";
+import type { ServedPackets, ServicePacket } from "./service-packets.js";
 
 /** A rule or policy that drops services' packets. */
 export interface ServicesObstacle extends Obstacle {
@@ -30,11 +30,8 @@ interface FirewallCheck extends FirewallStatus {
   readonly clearing: readonly ClearingRule[];
 }
 
-interface FirewallOptions {
+interface FirewallOptions extends Omit<ServedPackets, "families"> {
   readonly kernel: RoutedKernel;
-  /** "namespace/name" of all services. */
-  readonly services: Iterable<string>;
-  readonly packets: (service: string) => Iterable<ServicePacket>;
   /** Bits of the mark that our rules may set. */
   readonly ownMark: number;
   /** Whether packets meet a rule. By default, they meet all. */

@@ -1,11 +1,12 @@
 /** Other programs' base chains, with the mark bits that their rules set. */
 import { FLOWTABLE_REF } from "../../../flowtable/operations.js";
 import { MetaKey, TableFlag, VERDICT_REGISTER } from "../../../nft/kernel/constants.js";
-import type { BaseChain, Expr, RuleInfo, TableRef } from "../../../nft/kernel/kernel.js";
+import type { Expr, RuleInfo } from "../../../nft/kernel/kernel.js";
 import type { IpFamily } from "../../../base/ip.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../../ruleset/names.js";
 import { branchOf } from "../machine/branch.js";
 import { evaluate } from "../machine/expressions.js";
+import type { HookedChain } from "../machine/hooks.js";
 import type { World } from "../machine/machine-world.js";
 import { PacketState } from "../machine/packet-state.js";
 import { RuleContext } from "../machine/rule-context.js";
@@ -14,10 +15,7 @@ import { worldOf } from "../world/node-world.js";
 import { type RoutedKernel, Routing } from "../world/routing.js";
 
 /** A base chain of another program. */
-export interface ForeignChain {
-  readonly ref: TableRef;
-  readonly chain: string;
-  readonly base: BaseChain;
+export interface ForeignChain extends Omit<HookedChain, "point"> {
   /** Bits of the packet mark that rules set, by chain: in it and in the chains that it leads to. */
   readonly markBits: ReadonlyMap<string, number>;
 }

@@ -222,8 +222,8 @@ export class Judge {
     await way.through(Hook.prerouting, isEarly);
     way.endUntracked();
     way.change((translated) => {
-      translated.setAddress("destination", endpoint?.address);
-      translated.setPort("destinationPort", endpoint?.port);
+      translated.setValue("destination", endpoint?.address);
+      translated.setValue("destinationPort", endpoint?.port);
       translated.ownMark = this.ownMark;
       translated.translated = translated.destinationChanged = true;
       // The bits are unknown.

@@ -24,6 +24,15 @@ export interface ServicePacket {
   };
 }
 
+/** The served services, as packets that must pass. */
+export interface ServedPackets {
+  /** Families that have endpoints. */
+  readonly families: readonly IpFamily[];
+  /** "namespace/name" of all services. */
+  readonly services: Iterable<string>;
+  readonly packets: (service: string) => Iterable<ServicePacket>;
+}
+
 /** Packets that stand for those of any service, of which nothing else is known. */
 export function* packetsOfAny(families: readonly IpFamily[]): Iterable<ServicePacket> {
   for (const family of families) {

@@ -34,7 +34,6 @@ export const OPPOSITE = {
   destinationPort: "sourcePort",
 } as const;
 const FIELDS = ["source", "destination", "sourcePort", "destinationPort"] as const;
-const PORTS = ["sourcePort", "destinationPort"] as const;
 
 interface FieldPlace {
   readonly header: keyof Tuple;
@@ -108,8 +107,7 @@ export class PacketState implements Tuple {
     this.direction = direction;
     this.network = networkHeader(facts);
     this.transport = transportHeader(facts, direction);
-    for (const field of ["source", "destination"] as const) this.setAddress(field, facts[field]);
-    for (const field of PORTS) this.setPort(field, facts[field]);
+    for (const field of FIELDS) this.setValue(field, facts[field]);
     this.tuple = this.headers;
     if (direction === "reply") {
       this.ctMark = unknownBits(4);
@@ -139,14 +137,10 @@ export class PacketState implements Tuple {
     this[header] = withPart(this[header], at, bits);
   }
 
-  /** @param text undefined: unknown. */
-  setAddress(field: "source" | "destination", text: string | undefined): void {
-    this.set(field, text === undefined ? unknownBits(placeOf(this.family, field).length) : exactly(bytesOf(text)));
-  }
-
-  /** @param port undefined: unknown. */
-  setPort(field: "sourcePort" | "destinationPort", port: number | undefined): void {
-    this.set(field, port === undefined ? unknownBits(2) : exactly(portBytes(port)));
+  /** @param value an address or a port. undefined: unknown. */
+  setValue(field: Field, value: string | number | undefined): void {
+    const bytes = typeof value === "number" ? portBytes(value) : value && bytesOf(value);
+    this.set(field, bytes ? exactly(bytes) : unknownBits(placeOf(this.family, field).length));
   }
 
   /** Canonical. Undefined if unknown. */

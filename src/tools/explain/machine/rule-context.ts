@@ -1,5 +1,5 @@
 /** One branch of a packet while one rule runs on it. */
-import type { RuleInfo, TableRef } from "../../../nft/kernel/kernel.js";
+import type { RuleInfo } from "../../../nft/kernel/kernel.js";
 import { type Bits, exactly, numberIn, partOf, textOf, type Ternary, unknownBits, withPart, wordOf } from "./bits.js";
 import { type Branch, guessed, withStep } from "./branch.js";
 import { type EndedBy, endText } from "./hooks.js";
@@ -7,10 +7,7 @@ import type { Effect, RuleEnd, World } from "./machine-world.js";
 import type { PacketState } from "./packet-state.js";
 
 /** The position of a rule. */
-export interface Place {
-  readonly hook: string;
-  readonly ref: TableRef;
-  readonly chain: string;
+export interface Place extends Omit<EndedBy, "rule"> {
   readonly rule: RuleInfo;
 }
 

@@ -68,7 +68,7 @@ export async function masquerade(text: string, rule: RuleContext, address?: Bits
   state.sourceBound = true;
   state.masqueraded = true;
   state.set("source", chosen);
-  state.setPort("sourcePort", undefined);
+  state.setValue("sourcePort", undefined);
   rule.step(text);
   return { verdict: "accept" };
 }

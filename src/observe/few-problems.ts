@@ -1,5 +1,5 @@
-import { counted } from "../../base/counted.js";
-import type { StatusProblem } from "../../observe/status-report.js";
+import { counted } from "../base/counted.js";
+import type { StatusProblem } from "./status-report.js";
 
 /** Maximum number of problems of one kind to name. The count of the others is reported. */
 const NAMED = 10;
