@@ -31,13 +31,19 @@ export const LIST_KINDS: readonly ListKind[] = ["cluster", "local"];
 /** Per list: the map of its endpoints by number, and the chain that uses it. */
 export const NUMBERED = { cluster: "stickyCluster", local: "stickyLocal" } as const;
 
+/** Whether the service port has an address besides its ClusterIP. */
+export function isExternal({ externalIPs, loadBalancerIPs, nodePort }: ServicePortView): boolean {
+  return externalIPs.length + loadBalancerIPs.length > 0 || nodePort !== 0;
+}
+
 /** The lists that have endpoints, and from which packets to some address of the service port draw. */
 export function listsInUse(state: ServicePortState): readonly ListKind[] {
-  const { clusterIP, internalPolicyLocal, externalPolicyLocal, externalIPs, loadBalancerIPs, nodePort } = state.view;
-  const isExternal = externalIPs.length + loadBalancerIPs.length > 0 || nodePort !== 0;
+  const { clusterIP, internalPolicyLocal, externalPolicyLocal } = state.view;
   return LIST_KINDS.filter((kind) => {
     const isInternal = clusterIP !== undefined && internalPolicyLocal === (kind === "local");
-    return state[kind].length > 0 && (isInternal || (isExternal && (kind === "cluster" || externalPolicyLocal)));
+    return (
+      state[kind].length > 0 && (isInternal || (isExternal(state.view) && (kind === "cluster" || externalPolicyLocal)))
+    );
   });
 }
 

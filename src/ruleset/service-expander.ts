@@ -7,7 +7,7 @@ import type { Verdict } from "../nft/kernel/kernel.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { ElementSet, TableDeclarations } from "../nft/engine-exports.js";
 import { limitChain, type PortLimits } from "./limit-chains.js";
-import { expandAffinity } from "./affinity-numbers.js";
+import { expandAffinity, isExternal } from "./affinity-numbers.js";
 import type { ServicePortState } from "./service-port-state.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./key-packer.js";
 import { bySource, type DrawKind, packList, shardOf, affinityList } from "./list-values.js";
@@ -87,7 +87,8 @@ export class ServiceExpander {
 
   /** Passes the elements of endpoints that may draw themselves to `to`. */
   expandHairpins({ view, cluster, local }: ServicePortState, to: Expansion): void {
-    this.#hairpins(view, cluster, isDrawnByRemotePods(view), to);
+    // With policy Local, pods of another node draw from the cluster list, without masquerading, through an address of this node.
+    this.#hairpins(view, cluster, view.externalPolicyLocal && isExternal(view), to);
     this.#hairpins(view, local, false, to);
   }
 
@@ -173,16 +174,6 @@ export class ServiceExpander {
       if (remote || list.isLocal(i)) to.element(this.#sets.hairpin, this.#keys.hairpin(list, i, protocol));
     }
   }
-}
-
-/** Policy Local, if pods of another node can draw from the cluster list, without masquerading, through an address of this node. */
-function isDrawnByRemotePods({
-  externalPolicyLocal,
-  externalIPs,
-  loadBalancerIPs,
-  nodePort,
-}: ServicePortView): boolean {
-  return externalPolicyLocal && (externalIPs.length + loadBalancerIPs.length > 0 || nodePort !== 0);
 }
 
 /**
