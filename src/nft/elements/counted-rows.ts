@@ -27,10 +27,6 @@ export class CountedRows {
     readonly set: Pick<ElementSet, "spec">,
   ) {}
 
-  packets(row: number): number {
-    return this.#read[row * 2] ?? 0;
-  }
-
   counted(row: number): { readonly packets: number; readonly bytes: number } {
     const at = row * 2;
     return { packets: this.#read[at] ?? 0, bytes: this.#read[at + 1] ?? 0 };

@@ -261,7 +261,7 @@ export class TrackedElements implements ElementSet {
   }
 
   count(key: Uint8Array): number {
-    return this.#counted?.packets(this.#find(key)) ?? 0;
+    return this.counted(key).packets;
   }
 
   counted(key: Uint8Array): { readonly packets: number; readonly bytes: number } {

@@ -1,6 +1,6 @@
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { ElementFlag } from "./constants.js";
-import type { ElementBatch, Verdict } from "./kernel.js";
+import type { ElementBatch, ElementExtra, Verdict } from "./kernel.js";
 
 /** Byte offsets of the columns inside one record of an `ElementBatch`, or -1 for an absent column. */
 export interface BatchLayout {
@@ -42,8 +42,8 @@ export function strideOf(shape: BatchShape): number {
   return batchLayout(shape).stride;
 }
 
-/** One record of a batch. */
-export interface Element {
+/** One record of a batch, with its extras. */
+export interface Element extends Omit<ElementExtra, "record"> {
   readonly key: Uint8Array;
   readonly keyEnd?: Uint8Array;
   /** From a data map. */
@@ -53,10 +53,14 @@ export interface Element {
   /** Whether it is the end of a range. */
   readonly end: boolean;
   readonly catchall: boolean;
+  /** ms; 0 if there is none. */
+  readonly timeout: number;
+  readonly expiration: number;
 }
 
 export function* elementsOf(batch: ElementBatch): Generator<Element> {
-  for (let i = 0; i < batch.count; i++) yield elementAt(batch, i);
+  const extras = new Map(batch.extras?.map(({ record, ...extra }) => [record, extra]));
+  for (let i = 0; i < batch.count; i++) yield { ...elementAt(batch, i), ...extras.get(i) };
 }
 
 export function elementAt(batch: ElementBatch, index: number): Element {
@@ -65,6 +69,7 @@ export function elementAt(batch: ElementBatch, index: number): Element {
   const at = index * layout.stride;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const u32 = (from: number): number => view.getUint32(from, LITTLE_ENDIAN);
+  const ms = (column: number): number => (column < 0 ? 0 : Number(view.getBigUint64(at + column, LITTLE_ENDIAN)));
   const flags = layout.flags < 0 ? 0 : u32(at + layout.flags);
   const data = layout.data < 0 ? undefined : bytes.slice(at + layout.data, at + layout.data + dataLen);
   const verdict = data === undefined ? undefined : verdicts?.[u32(at + layout.data)];
@@ -73,6 +78,8 @@ export function elementAt(batch: ElementBatch, index: number): Element {
     ...(layout.keyEnd >= 0 && { keyEnd: bytes.slice(at + layout.keyEnd, at + layout.keyEnd + keyLen) }),
     end: (flags & ElementFlag.intervalEnd) !== 0,
     catchall: (flags & ElementFlag.catchall) !== 0,
+    timeout: ms(layout.timeout),
+    expiration: ms(layout.expiration),
     ...(verdict !== undefined ? { verdict } : data !== undefined && { data }),
   };
 }

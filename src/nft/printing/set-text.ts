@@ -104,8 +104,7 @@ export function setText(reading: SetReader, name: string, id: number | undefined
 function elementTexts(info: SetInfo, batch: ElementBatch, forms: readonly Form[], style: ValueStyle): string[] {
   const isInterval = (info.flags & SetFlag.interval) !== 0;
   const all = isInterval ? rangeRows(batch).rows : batch;
-  const objects = new Map(all.extras?.map(({ record, object }) => [record, object]));
-  const rows = [...elementsOf(all)].map((row, index) => ({ ...row, object: objects.get(index) }));
+  const rows = [...elementsOf(all)];
   // nft keeps the kernel's order of ranges.
   const sorted = isInterval ? rows : rows.toSorted((a, b) => Buffer.compare(orderOf(a, forms), orderOf(b, forms)));
   return [...sorted.filter(({ catchall }) => !catchall), ...sorted.filter(({ catchall }) => catchall)].map((row) => {

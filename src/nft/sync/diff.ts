@@ -2,8 +2,7 @@
 import { normalizeExpr } from "../kernel/normalize.js";
 import { SetFlag } from "../kernel/constants.js";
 import type { BaseChain, ElementBatch, Expr, SetInfo } from "../kernel/kernel.js";
-import { batchLayout } from "../kernel/element-batch.js";
-import { readU32 } from "../bytes/bytes.js";
+import { elementsOf } from "../kernel/element-batch.js";
 import { inNetworkOrder } from "../language/intervals.js";
 import type { LoweredRule, StatementOptions } from "../lowering/lowered.js";
 import { objectNamed } from "../language/object-kinds.js";
@@ -73,27 +72,20 @@ export function comparableRule(
 
 /** A name that encodes the content of the set. It starts with a space, which the name of a named set cannot. */
 export function anonymousContent(info: SetInfo, batch: ElementBatch): string {
-  const layout = batchLayout(batch);
   const records: string[] = [];
-  for (let i = 0; i < batch.count; i++) {
-    const at = i * layout.stride;
-    const key = Buffer.from(batch.bytes.subarray(at, at + batch.keyLen)).toString("hex");
-    const flags = layout.flags < 0 ? 0 : readU32(batch.bytes, at + layout.flags);
+  for (const { key, keyEnd, end, catchall, data, verdict } of elementsOf(batch)) {
+    const isPlain = !end && !catchall;
     // In an interval set that does not start at zero, nft puts an interval end at zero first.
-    if (flags !== 0 && /^0*$/.test(key)) continue;
-    const end =
-      layout.keyEnd < 0
-        ? ""
-        : `-${Buffer.from(batch.bytes.subarray(at + layout.keyEnd, at + layout.keyEnd + batch.keyLen)).toString("hex")}`;
-    const data = layout.data < 0 ? "" : `:${recordData(batch, at + layout.data)}`;
-    records.push(`${key}${end}${flags === 0 ? "" : "-"}${data}`);
+    if (!isPlain && key.every((byte) => byte === 0)) continue;
+    const last = keyEnd === undefined ? "" : `-${hex(keyEnd)}`;
+    const value = verdict === undefined ? data && hex(data) : JSON.stringify(verdict);
+    records.push(`${hex(key)}${last}${isPlain ? "" : "-"}${value === undefined ? "" : `:${value}`}`);
   }
   return ` ${info.flags & (SetFlag.interval | SetFlag.map)} ${info.keyLen} ${records.toSorted().join(" ")}`;
 }
 
-function recordData(batch: ElementBatch, at: number): string {
-  if (batch.verdicts !== undefined) return JSON.stringify(batch.verdicts[readU32(batch.bytes, at)]);
-  return Buffer.from(batch.bytes.subarray(at, at + batch.dataLen)).toString("hex");
+function hex(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString("hex");
 }
 
 /** Chains, named sets and objects that the expressions name. */

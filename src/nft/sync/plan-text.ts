@@ -1,20 +1,17 @@
 /** The operations of a plan as commands of `nft -f`. */
-import { LITTLE_ENDIAN } from "../../base/byte-order.js";
-import { batchLayout } from "../kernel/element-batch.js";
+import { type Element, elementsOf } from "../kernel/element-batch.js";
 import type { ElementBatch, Op, TableRef } from "../kernel/kernel.js";
-import { readU32 } from "../bytes/bytes.js";
-import { commentsIn } from "../elements/comments.js";
 import { TrackedElements } from "../elements/tracked-elements.js";
 import { VerdictRegistry } from "../elements/verdict-registry.js";
 import { verdictText } from "../language/verdicts.js";
 import { CATCH_ALL } from "../elements/rows.js";
 import { durationText } from "../printing/value-text.js";
-import { catchAllIn, rangeRows } from "../language/intervals.js";
+import { rangeRows } from "../language/intervals.js";
 import { commentOf } from "../bytes/names-and-comments.js";
 import { keyOfType } from "../language/object-kinds.js";
 import { renderTable } from "./print.js";
 import { printKey, printPacked } from "../elements/print-key.js";
-import type { FieldType } from "../language/fields/field-types.js";
+import { dataFields } from "../language/schema.js";
 import type { SetSpec } from "../language/set-spec.js";
 import { printRule } from "../statements/lower-rule.js";
 import type { DesiredState } from "./desired-state.js";
@@ -98,20 +95,10 @@ function declaration(
 
 function elementsText(elements: ElementBatch, spec: SetSpec): string[] {
   const batch = spec.interval === true ? rangeRows(elements).rows : elements;
-  const catchAll = catchAllIn(batch);
-  const { stride, data, timeout, expiration } = batchLayout(batch);
-  const { bytes } = batch;
-  const comments = commentsIn(batch);
-  const objects = new Map(batch.extras?.map(({ record, object }) => [record, object]));
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  return Array.from({ length: batch.count }, (_, record) => {
-    const at = record * stride;
-    const number = (column: number): number => (column < 0 ? 0 : Number(view.getBigUint64(at + column, LITTLE_ENDIAN)));
-    const value = bytes.subarray(at + data, at + data + batch.dataLen);
-    const key = printKey(spec, record === catchAll ? CATCH_ALL : bytes.subarray(at, at + batch.keyLen));
-    const note = timesText(number(timeout), number(expiration)) + commentText(comments.get(record));
-    const object = objects.get(record);
-    return key + note + (object === undefined ? (data < 0 ? "" : dataText(value, batch, spec)) : ` : "${object}"`);
+  return Array.from(elementsOf(batch), (element) => {
+    const key = printKey(spec, element.catchall ? CATCH_ALL : element.key);
+    const note = timesText(element.timeout, element.expiration) + commentText(commentOf(element.userdata));
+    return key + note + dataText(element, spec);
   });
 }
 
@@ -124,7 +111,8 @@ function timesText(timeoutMs: number, leftMs: number): string {
   return ` timeout ${durationText(BigInt(timeoutMs))}${leftMs === 0 ? "" : ` expires ${durationText(BigInt(leftMs))}`}`;
 }
 
-function dataText(value: Uint8Array, { verdicts }: ElementBatch, { data }: SetSpec): string {
-  if (verdicts !== undefined) return ` : ${verdictText(verdicts[readU32(value, 0)])}`;
-  return Array.isArray(data) ? ` : ${printPacked(data as readonly FieldType[], value)}` : "";
+function dataText({ object, verdict, data }: Element, spec: SetSpec): string {
+  if (object !== undefined) return ` : "${object}"`;
+  if (verdict !== undefined) return ` : ${verdictText(verdict)}`;
+  return data === undefined ? "" : ` : ${printPacked(dataFields(spec), data)}`;
 }
