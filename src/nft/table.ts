@@ -21,6 +21,7 @@ import type { ElementsOf } from "./handles/elements.js";
 import { CountingObject, NamedObject, type ObjectOf } from "./handles/named-objects.js";
 import type { SetSpec } from "./handles/set-spec.js";
 import type { KernelTable } from "./handles/filled-sets.js";
+import * as vocabulary from "./language/vocabulary.js";
 import { setHandle } from "./handles/set-handle.js";
 
 /** The methods that declare chains, and sets by packed bytes. */
@@ -111,6 +112,7 @@ export class Table {
    * table.removeChain("input");
    */
   removeChain(name: string): void {
+    check(vocabulary.name, "removeChain", name);
     this.#desired.removeChain(name);
   }
 
@@ -159,6 +161,7 @@ export class Table {
    * table.removeSet("banned");
    */
   removeSet(name: string): void {
+    check(vocabulary.name, "removeSet", name);
     this.#desired.removeSet(name);
   }
 
@@ -184,6 +187,7 @@ export class Table {
    * table.removeObject({ object: "requests", kind: "counter" });
    */
   removeObject(object: ObjectName): void {
+    check(vocabulary.name, "removeObject, object", object.object);
     this.#desired.removeObject(object);
   }
 

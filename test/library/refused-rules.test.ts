@@ -207,6 +207,13 @@ function refusal(action: () => unknown): FieldError {
   throw new Error("accepted");
 }
 
+test("what is removed is named, not described", () => {
+  const table = declared();
+  expect(() => table.removeSet({ set: "s" } as never)).toThrow("removeSet: expected");
+  expect(() => table.removeChain({ chain: "c" } as never)).toThrow("removeChain: expected");
+  expect(() => table.removeObject({ kind: "counter", name: "a" } as never)).toThrow("removeObject, object: expected");
+});
+
 test("hooks of devices need devices, and others have none", () => {
   const chain = (family: Family, base: object) => () =>
     declared(family).chain({ chain: "c", base: { type: "filter", priority: 0, hook: "ingress", ...base }, rules: [] });
