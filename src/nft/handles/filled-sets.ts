@@ -1,12 +1,11 @@
 /** Sets and maps that packets fill: the kernel has their only copy, so each call asks it. */
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";
-import { batchLayout } from "../kernel/element-batch.js";
+import { batchLayout, type Element, elementsOf } from "../kernel/element-batch.js";
 import { isErrno } from "../kernel/errors.js";
 import type { ElementBatch, Kernel, Op, TableRef } from "../kernel/kernel.js";
-import { commentsIn } from "../elements/comments.js";
 import type { ElementSet, SetFate } from "../elements/element-set.js";
-import { catchAllIn, withCatchAll } from "../language/intervals.js";
-import { commentData } from "../bytes/names-and-comments.js";
+import { withCatchAll } from "../language/intervals.js";
+import { commentData, commentOf } from "../bytes/names-and-comments.js";
 import type { FieldType } from "../language/fields/field-types.js";
 import { TableError } from "../sync/results.js";
 import { FieldCodec, type FieldsValue } from "./field-codec.js";
@@ -55,13 +54,8 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
    * for (const { key, leftMs } of await seen.entries()) console.log(key, leftMs);
    */
   async entries(): Promise<Entry[]> {
-    const batch = await this.#dump();
-    if (batch === undefined) return [];
-    const comments = commentsIn(batch);
-    const catchAll = catchAllIn(batch);
-    return Array.from({ length: batch.count }, (_, record) => record)
-      .filter((record) => record !== catchAll)
-      .map((record) => this.#entry(batch, record, catchAll, comments));
+    const elements = await this.#dump();
+    return elements.filter(({ catchall }) => !catchall).map((element) => this.#entry(element));
   }
 
   /**
@@ -79,14 +73,12 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
    * console.log((await seen.get("192.0.2.1"))?.timeoutMs); // 600000
    */
   async get(key: KeyIn<FieldsValue<Key>>): Promise<Entry | undefined> {
-    const wanted = this.#keyOnly(key);
-    const batch = await this.#dump();
-    if (batch === undefined) return undefined;
-    const catchAll = catchAllIn(batch);
-    const records = Array.from({ length: batch.count }, (_, record) => record);
-    const same = (record: number): boolean => Buffer.compare(keyAt(batch, record), keyAt(wanted, 0)) === 0;
-    const found = key === "*" ? catchAll : records.findIndex((record) => record !== catchAll && same(record));
-    return found < 0 ? undefined : this.#entry(batch, found, catchAll);
+    const { bytes, keyLen } = this.#keyOnly(key);
+    const wanted = bytes.subarray(0, keyLen);
+    const found = (await this.#dump()).find((element) =>
+      key === "*" ? element.catchall : !element.catchall && Buffer.compare(element.key, wanted) === 0,
+    );
+    return found && this.#entry(found);
   }
 
   /**
@@ -163,35 +155,30 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
   /** @internal */
   protected abstract entryOf(entry: SetEntry<Key>, data: Uint8Array): Entry;
 
-  /** Returns undefined if the kernel has no such set with keys and data of these lengths. */
-  async #dump(): Promise<ElementBatch | undefined> {
+  /** Returns nothing if the kernel has no such set with keys and data of these lengths. */
+  async #dump(): Promise<Element[]> {
     const { set } = this.#spec;
     const { ref, call } = this.#table;
     checkFate(set, this.#fate);
     return call(async (kernel) => {
       const info = (await kernel.sets(ref)).find((found) => found.set === set);
       const fits = info?.keyLen === this.#keys.length && (info.dataLen ?? 0) === this.dataLen;
-      return fits ? kernel.elements(ref, info) : undefined;
+      return fits ? [...elementsOf(await kernel.elements(ref, info))] : [];
     });
   }
 
   /** @internal */
   protected abstract readonly dataLen: number;
 
-  #entry(batch: ElementBatch, record: number, catchAll: number, comments = commentsIn(batch)): Entry {
-    const { stride, data, timeout, expiration, counter } = batchLayout(batch);
-    const at = record * stride;
-    const view = new DataView(batch.bytes.buffer, batch.bytes.byteOffset + at, stride);
-    const number = (column: number): number => (column < 0 ? 0 : Number(view.getBigUint64(column, LITTLE_ENDIAN)));
-    const leftMs = number(expiration);
-    const comment = comments.get(record);
+  #entry({ key, catchall, data = NO_DATA, timeout, expiration: leftMs, counted, userdata }: Element): Entry {
+    const comment = commentOf(userdata);
     const entry: SetEntry<Key> = {
-      key: (record === catchAll ? "*" : this.#keys.unpack(keyAt(batch, record))) as FieldsValue<Key>,
-      ...(leftMs > 0 && { timeoutMs: number(timeout) || (this.#spec.timeoutMs ?? 0), leftMs }),
-      ...(counter >= 0 && { counted: { packets: number(counter), bytes: number(counter + 8) } }),
+      key: (catchall ? "*" : this.#keys.unpack(key)) as FieldsValue<Key>,
+      ...(leftMs > 0 && { timeoutMs: timeout || (this.#spec.timeoutMs ?? 0), leftMs }),
+      ...(counted !== undefined && { counted }),
       ...(comment !== undefined && { comment }),
     };
-    return this.entryOf(entry, batch.bytes.subarray(at + data, at + data + batch.dataLen));
+    return this.entryOf(entry, data);
   }
 
   /** Changes elements in one transaction. Returns false if the kernel refused the changes for this reason. */
@@ -209,10 +196,7 @@ abstract class Filled<Key extends readonly FieldType[], Entry extends SetEntry<K
   }
 }
 
-function keyAt(batch: ElementBatch, record: number): Uint8Array {
-  const at = record * batchLayout(batch).stride;
-  return batch.bytes.subarray(at, at + batch.keyLen);
-}
+const NO_DATA = new Uint8Array(0);
 
 /**
  * A set that packets fill through rules (`update`, `connections-over`, `rate-over`). Its elements are not part of the desired state: every call reads or
@@ -229,7 +213,7 @@ export class DynamicSet<Key extends readonly FieldType[] = readonly FieldType[]>
    * await seen.put("192.0.2.2", { timeoutMs: 60_000 });
    */
   async put(key: KeyIn<FieldsValue<Key>>, options?: ElementOptions): Promise<boolean> {
-    return this.write(key, new Uint8Array(0), options);
+    return this.write(key, NO_DATA, options);
   }
 
   /** @internal */

@@ -56,6 +56,7 @@ export interface Element extends Omit<ElementExtra, "record"> {
   /** ms; 0 if there is none. */
   readonly timeout: number;
   readonly expiration: number;
+  readonly counted?: { readonly packets: number; readonly bytes: number };
 }
 
 export function* elementsOf(batch: ElementBatch): Generator<Element> {
@@ -69,7 +70,7 @@ export function elementAt(batch: ElementBatch, index: number): Element {
   const at = index * layout.stride;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const u32 = (from: number): number => view.getUint32(from, LITTLE_ENDIAN);
-  const ms = (column: number): number => (column < 0 ? 0 : Number(view.getBigUint64(at + column, LITTLE_ENDIAN)));
+  const u64 = (column: number): number => (column < 0 ? 0 : Number(view.getBigUint64(at + column, LITTLE_ENDIAN)));
   const flags = layout.flags < 0 ? 0 : u32(at + layout.flags);
   const data = layout.data < 0 ? undefined : bytes.slice(at + layout.data, at + layout.data + dataLen);
   const verdict = data === undefined ? undefined : verdicts?.[u32(at + layout.data)];
@@ -78,8 +79,9 @@ export function elementAt(batch: ElementBatch, index: number): Element {
     ...(layout.keyEnd >= 0 && { keyEnd: bytes.slice(at + layout.keyEnd, at + layout.keyEnd + keyLen) }),
     end: (flags & ElementFlag.intervalEnd) !== 0,
     catchall: (flags & ElementFlag.catchall) !== 0,
-    timeout: ms(layout.timeout),
-    expiration: ms(layout.expiration),
+    timeout: u64(layout.timeout),
+    expiration: u64(layout.expiration),
+    ...(layout.counter >= 0 && { counted: { packets: u64(layout.counter), bytes: u64(layout.counter + 8) } }),
     ...(verdict !== undefined ? { verdict } : data !== undefined && { data }),
   };
 }
