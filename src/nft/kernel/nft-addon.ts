@@ -2,21 +2,7 @@
  * Types of the addon's functions for nf_tables and addresses. All errors are `NativeError`s, except that an exception of a getter in an
  * argument passes through unchanged.
  */
-import type {
-  ChainInfo,
-  CommitOptions,
-  CommitResult,
-  ElementBatch,
-  Family,
-  Generation,
-  ObjectDump,
-  Op,
-  RuleInfo,
-  SetDump,
-  SetInfo,
-  TableInfo,
-  TableRef,
-} from "./kernel.js";
+import type { CommitOptions, CommitResult, Kernel, ObjectDump, Op, TableRef } from "./kernel.js";
 
 /** A handle. Pass it only to functions of the addon that created it. */
 export interface NativeConnection {
@@ -66,7 +52,15 @@ export interface NativeLegacyTable {
   readonly forwardDrops: boolean;
 }
 
-export interface NativeNftAddon {
+/** Calls of `Kernel`, on a connection. */
+type KernelCalls = {
+  readonly [Name in "generation" | "tables" | "chains" | "rules" | "sets" | "elements"]: (
+    connection: NativeConnection,
+    ...args: Parameters<Kernel[Name]>
+  ) => ReturnType<Kernel[Name]>;
+};
+
+export interface NativeNftAddon extends KernelCalls {
   open(options?: NativeOpenOptions): Promise<NativeConnection>;
   close(connection: NativeConnection): void;
   portId(connection: NativeConnection): number;
@@ -74,11 +68,6 @@ export interface NativeNftAddon {
   /** Works for about `milliseconds`. Returns true if the batch is ready. */
   prepareBatch(batch: NativeBatch, milliseconds: number): boolean;
   commit(connection: NativeConnection, batch: NativeBatch): Promise<CommitResult>;
-  generation(connection: NativeConnection): Promise<Generation>;
-  tables(connection: NativeConnection, family?: Family): Promise<TableInfo[]>;
-  chains(connection: NativeConnection, table: TableRef, names?: readonly string[]): Promise<ChainInfo[]>;
-  rules(connection: NativeConnection, table: TableRef, chain?: string): Promise<RuleInfo[]>;
-  sets(connection: NativeConnection, table: TableRef): Promise<SetDump[]>;
   objects(connection: NativeConnection, table: TableRef): Promise<ObjectDump[]>;
   object(
     connection: NativeConnection,
@@ -87,7 +76,6 @@ export interface NativeNftAddon {
     objType: number,
     reset: boolean,
   ): Promise<ObjectDump | undefined>;
-  elements(connection: NativeConnection, table: TableRef, set: SetInfo): Promise<ElementBatch>;
   addresses(connection: NativeConnection): Promise<InterfaceAddress[]>;
   /** Resolves to all network interfaces. */
   links(connection: NativeConnection): Promise<{ readonly index: number; readonly name: string }[]>;
