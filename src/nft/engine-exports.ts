@@ -2,10 +2,10 @@
  * `@nft-proxier/nft/engine`: the declarative Table as the proxier itself uses it. The only public module of this directory, and the only one that other rooms
  * import (test/unit/source-layout.test.ts).
  */
+export type * from "./public-types.js";
 export { Table, type TableDeclarations } from "./table.js";
 export { probeRuleFeatures, type RuleFeatures } from "./sync/quirks.js";
 export { hooksOf, prioritiesOf } from "./language/hooks-and-priorities.js";
-export type { ElementSet } from "./elements/element-set.js";
 export type { Target } from "./elements/verdict-registry.js";
 export { bytesOf, expectedValue, protocolOf, readValue, writeValue } from "./language/fields/field-types.js";
 export { type ListedRule, listRules } from "./printing/list-rules.js";
@@ -14,23 +14,12 @@ export { elementText, keyText, type ListedSet, mappedText } from "./printing/set
 export { lowerRule, printRule } from "./statements/lower-rule.js";
 export { commentData, isInterfaceName } from "./bytes/names-and-comments.js";
 export { objectKey, OBJECTS } from "./language/object-kinds.js";
-export type { BaseChain, HookName, PriorityName } from "./language/hooks-and-priorities.js";
-export type { FieldType, FieldValues, Protocol, ProtocolName } from "./language/fields/field-types.js";
-export type { FieldName } from "./language/fields/packet-fields.js";
+export type { FieldValues, Protocol, ProtocolName } from "./language/fields/field-types.js";
 export type { ValueRange } from "./language/fields/values.js";
-export type { ObjectName, ObjectSpec } from "./language/object-kinds.js";
 export type { SetSpec } from "./language/set-spec.js";
-export type { VerdictText } from "./language/verdicts.js";
-export type { Comparison, Field, GeneratedField, ObjectKind } from "./language/vocabulary.js";
-export type { Action } from "./statements/actions.js";
-export type { FieldMatch } from "./statements/conditions.js";
-export type { AddressSource, PortRange, PortSource } from "./statements/nat.js";
-export type { ChainSpec, Rule, Statement } from "./statements/rule.js";
-export type { CtDirectionName, DataSource, Direction } from "./statements/set-field.js";
-export type * from "./sync/apply-result.js";
+export type { Direction } from "./statements/set-field.js";
 export * as vocabulary from "./language/vocabulary.js";
 export { TABLE_DELETED } from "./sync/describe-changes.js";
-export type { TablePlan } from "./sync/plan-text.js";
 export { describeRefusal, joinResults, TableError, type TableErrorCode } from "./sync/results.js";
-export { TableWatch, type ForeignChange, type WatchHandlers, type WatchOptions } from "./table-watch.js";
+export { TableWatch } from "./table-watch.js";
 export { protocolNumber } from "../base/protocols.js";

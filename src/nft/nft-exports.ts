@@ -19,42 +19,9 @@ export * from "./kernel/constants.js";
 export { KernelError, type Fault, type KernelErrorCode } from "./kernel/errors.js";
 export type * from "./kernel/kernel.js";
 export { type ListedRule, listRules, TableError, type TableErrorCode } from "./engine-exports.js";
-export type {
-  Action,
-  AddressSource,
-  ApplyOptions,
-  ApplyResult,
-  BaseChain,
-  ChainSpec,
-  Clock,
-  Comparison,
-  CtDirectionName,
-  DataSource,
-  Drift,
-  ElementSet,
-  FaultyObject,
-  Field,
-  FieldMatch,
-  FieldName,
-  FieldType,
-  ForeignChange,
-  GeneratedField,
-  HookName,
-  ObjectKind,
-  ObjectName,
-  ObjectSpec,
-  OperationCounts,
-  PortRange,
-  PortSource,
-  PriorityName,
-  Rule,
-  Statement,
-  TableOptions,
-  TablePlan,
-  VerdictText,
-  WatchHandlers,
-  WatchOptions,
-} from "./engine-exports.js";
+export type * from "./public-types.js";
+// The kernel interface has a type of this name, too.
+export type { BaseChain } from "./public-types.js";
 export { DataMap, NetworkSet, ObjectMap, PlainSet, RangeSet, VerdictMap, type ElementsOf } from "./handles/elements.js";
 export { DynamicMap, DynamicSet } from "./handles/filled-sets.js";
 export { CountingObject, NamedObject, type ObjectOf, type ObjectUse, type QuotaUse } from "./handles/named-objects.js";
