@@ -12,12 +12,9 @@ export interface BackoffOptions {
 }
 
 export class Backoff {
-  readonly #options: BackoffOptions;
   #failures = 0;
 
-  constructor(options: BackoffOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: BackoffOptions) {}
 
   get failures(): number {
     return this.#failures;
@@ -25,7 +22,7 @@ export class Backoff {
 
   /** Counts a failure, and returns how long to wait before the next attempt, ms. */
   next(): number {
-    const { firstMs, longestMs, jitter = false } = this.#options;
+    const { firstMs, longestMs, jitter = false } = this.options;
     // Limits the exponent, because 2 ** 1024 is Infinity.
     const waitMs = Math.min(firstMs * 2 ** Math.min(this.#failures++, 52), longestMs);
     return jitter ? waitMs * (1 + Math.random()) : waitMs;

@@ -25,8 +25,6 @@ export interface WriteOutcome {
 }
 
 export class BoundedFrequencyRunner {
-  readonly #write: () => Promise<WriteOutcome>;
-  readonly #options: RunnerOptions;
   readonly #now: () => number;
   #timer: NodeJS.Timeout | undefined;
   #dueAt = Number.POSITIVE_INFINITY;
@@ -35,9 +33,10 @@ export class BoundedFrequencyRunner {
   readonly #backoff: Backoff;
   #stopped = false;
 
-  constructor(write: () => Promise<WriteOutcome>, options: RunnerOptions) {
-    this.#write = write;
-    this.#options = options;
+  constructor(
+    private readonly write: () => Promise<WriteOutcome>,
+    private readonly options: RunnerOptions,
+  ) {
     this.#now = options.now ?? (() => performance.now());
     this.#backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: options.maxRetryMs });
   }
@@ -48,7 +47,7 @@ export class BoundedFrequencyRunner {
    */
   requestIn(ms: number): void {
     const now = this.#now();
-    this.#schedule(Math.max(now + ms, this.#lastStart + this.#options.gapMs));
+    this.#schedule(Math.max(now + ms, this.#lastStart + this.options.gapMs));
   }
 
   /** Stops for good. Resolves when the current write is complete. */
@@ -76,7 +75,7 @@ export class BoundedFrequencyRunner {
   async #run(): Promise<void> {
     this.#dueAt = Number.POSITIVE_INFINITY;
     this.#lastStart = this.#now();
-    const outcome = await this.#write();
+    const outcome = await this.write();
     this.#running = undefined;
     const now = this.#now();
     if (outcome.ok) this.#backoff.reset();

@@ -81,7 +81,6 @@ interface DirectoryWatchOptions {
  * as those of a mounted ConfigMap, and notices if the directory itself is replaced.
  */
 export class DirectoryWatch {
-  readonly #options: DirectoryWatchOptions;
   readonly #own: Watched;
   readonly #parent: Watched;
   #linked: readonly Watched[] = [];
@@ -93,8 +92,7 @@ export class DirectoryWatch {
   #refused = false;
   #closed = false;
 
-  constructor(options: DirectoryWatchOptions) {
-    this.#options = options;
+  constructor(private readonly options: DirectoryWatchOptions) {
     const directory = resolve(options.directory);
     this.#own = { directory, mask: NAMES | In.closeWrite, changed: (file) => this.#told(file), watch: undefined };
     this.#parent = {
@@ -107,7 +105,7 @@ export class DirectoryWatch {
 
   open(): void {
     try {
-      this.#inotify = this.#options.inotify((events) => this.#receive(events));
+      this.#inotify = this.options.inotify((events) => this.#receive(events));
     } catch (error) {
       this.#noteRefusal(this.#own.directory, error);
     }
@@ -120,7 +118,7 @@ export class DirectoryWatch {
     this.#linked = Array.from(files, ([directory, names]) => ({
       directory,
       mask: NAMES | In.closeWrite,
-      changed: (file) => void (names.has(file) && this.#options.changed(undefined)),
+      changed: (file) => void (names.has(file) && this.options.changed(undefined)),
       watch: undefined,
     }));
     for (const watched of this.#linked) this.#watch(watched);
@@ -147,15 +145,15 @@ export class DirectoryWatch {
   }
 
   #told(file: string): void {
-    if (this.#options.relevant(file)) this.#options.changed(file);
+    if (this.options.relevant(file)) this.options.changed(file);
     // A mounted ConfigMap changes when its link ..data is replaced; the names of its files stay.
-    else if (file.startsWith("..")) this.#options.changed(undefined);
+    else if (file.startsWith("..")) this.options.changed(undefined);
   }
 
   /** A directory may have been removed, created or replaced, or events may have been lost. */
   #replaced(): void {
     this.#renew();
-    this.#options.changed(undefined);
+    this.options.changed(undefined);
   }
 
   /** Watches the directories that the paths lead to now, and checks again later: soon if one is not watched. */
@@ -163,7 +161,7 @@ export class DirectoryWatch {
     for (const watched of this.#all()) this.#watch(watched);
     clearTimeout(this.#timer);
     if (this.#closed) return;
-    const { checkEveryMs = CHECK_EVERY_MS } = this.#options;
+    const { checkEveryMs = CHECK_EVERY_MS } = this.options;
     const blind = this.#refused || this.#own.watch === undefined || this.#parent.watch === undefined;
     this.#timer = setTimeout(() => this.#replaced(), blind ? POLL_MS : checkEveryMs);
   }
@@ -195,6 +193,6 @@ export class DirectoryWatch {
     if (this.#refused) return;
     this.#refused = true;
     const reason = reasonOf(error);
-    this.#options.note(`${directory} cannot be watched (${reason}), so it is checked every ${durationText(POLL_MS)}`);
+    this.options.note(`${directory} cannot be watched (${reason}), so it is checked every ${durationText(POLL_MS)}`);
   }
 }

@@ -21,7 +21,6 @@ const GATE_OPTIONS: DuplexOptions = { decodeStrings: false, readableHighWaterMar
  * is answered. Until then they stay in the socket, which is not read any further.
  */
 export class RequestGate extends Duplex {
-  readonly #socket: Socket;
   /** Unknown until node:http has parsed the head. */
   #bodyBytes = 0;
   #inHead = true;
@@ -33,9 +32,8 @@ export class RequestGate extends Duplex {
   #shut = false;
   #ended = false;
 
-  constructor(socket: Socket) {
+  constructor(private readonly socket: Socket) {
     super(GATE_OPTIONS);
-    this.#socket = socket;
     socket
       .on("data", (chunk: Buffer) => this.#receive(chunk))
       .on("end", () => this.#end())
@@ -46,7 +44,7 @@ export class RequestGate extends Duplex {
 
   /** Bytes of this connection in memory: waiting requests, and answers that the client has not read. */
   get pendingBytes(): number {
-    return this.#socket.readableLength + this.readableLength + this.writableLength;
+    return this.socket.readableLength + this.readableLength + this.writableLength;
   }
 
   /** True once the client has ended its side: it is gone, or waits for its last answer. "client-ended" is emitted then. */
@@ -70,7 +68,7 @@ export class RequestGate extends Duplex {
 
   /** Like a socket's. */
   setTimeout(ms: number): this {
-    this.#socket.setTimeout(ms);
+    this.socket.setTimeout(ms);
     return this;
   }
 
@@ -82,30 +80,30 @@ export class RequestGate extends Duplex {
   }
 
   override _read(): void {
-    if (!this.#shut) this.#socket.resume();
+    if (!this.#shut) this.socket.resume();
   }
 
   override _write(chunk: Buffer | string, encoding: BufferEncoding, done: (error?: Error | null) => void): void {
-    this.#socket.write(chunk, encoding, done);
+    this.socket.write(chunk, encoding, done);
   }
 
   override _writev(
     chunks: readonly { readonly chunk: Buffer | string; readonly encoding: BufferEncoding }[],
     done: (error?: Error | null) => void,
   ): void {
-    this.#socket.cork();
+    this.socket.cork();
     for (const [index, { chunk, encoding }] of chunks.entries()) {
-      this.#socket.write(chunk, encoding, index === chunks.length - 1 ? done : undefined);
+      this.socket.write(chunk, encoding, index === chunks.length - 1 ? done : undefined);
     }
-    this.#socket.uncork();
+    this.socket.uncork();
   }
 
   override _final(done: (error?: Error | null) => void): void {
-    this.#socket.end(() => done());
+    this.socket.end(() => done());
   }
 
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
-    this.#socket.destroy();
+    this.socket.destroy();
     done(error);
   }
 
@@ -128,7 +126,7 @@ export class RequestGate extends Duplex {
 
   #open(): void {
     this.#shut = false;
-    this.#socket.resume();
+    this.socket.resume();
   }
 
   #receive(chunk: Buffer): void {
@@ -138,10 +136,10 @@ export class RequestGate extends Duplex {
     else if (this.#blank === 3) this.#inHead = false;
     if (length < chunk.length) {
       this.#shut = true;
-      this.#socket.pause();
-      this.#socket.unshift(chunk.subarray(length));
+      this.socket.pause();
+      this.socket.unshift(chunk.subarray(length));
     }
-    if (length > 0 && !this.push(chunk.subarray(0, length))) this.#socket.pause();
+    if (length > 0 && !this.push(chunk.subarray(0, length))) this.socket.pause();
     // Some handlers answer before the whole body has arrived.
     if (ofBody && this.#bodyBytes === 0 && this.#answered) this.#begin();
   }

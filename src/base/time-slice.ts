@@ -10,13 +10,10 @@ export function yieldToEventLoop(): Promise<void> {
 
 /** A share of the main thread's time. Long work checks `spent` from time to time, and yields if it is true. */
 export class TimeSlice {
-  readonly #lengthMs: number;
   #began = performance.now();
 
   /** @param lengthMs default 4. */
-  constructor(lengthMs = SLICE_MS) {
-    this.#lengthMs = lengthMs;
-  }
+  constructor(private readonly lengthMs = SLICE_MS) {}
 
   /** Call it when work continues after a wait. */
   begin(): void {
@@ -24,7 +21,7 @@ export class TimeSlice {
   }
 
   get spent(): boolean {
-    return performance.now() - this.#began >= this.#lengthMs;
+    return performance.now() - this.#began >= this.lengthMs;
   }
 
   /** Yields to the event loop, and starts a new slice. */

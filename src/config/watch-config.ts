@@ -35,7 +35,6 @@ export function watchConfig(options: ConfigWatchOptions): () => void {
 }
 
 class ConfigWatch {
-  readonly #options: ConfigWatchOptions;
   readonly #path: string;
   readonly #schedule = (): void => {
     clearTimeout(this.#timer);
@@ -46,8 +45,7 @@ class ConfigWatch {
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
 
-  constructor(options: ConfigWatchOptions) {
-    this.#options = options;
+  constructor(private readonly options: ConfigWatchOptions) {
     this.#path = resolve(options.path);
     this.#seen = options.text;
     watchFile(this.#path, { interval: CHECK_MS, persistent: false }, this.#schedule);
@@ -72,14 +70,14 @@ class ConfigWatch {
     } catch (error) {
       const reason = reasonOf(error);
       if (this.#seen !== undefined && !this.#closed) {
-        this.#options.onNote(`configuration file unreadable (${reason}); keeping the current configuration`);
+        this.options.onNote(`configuration file unreadable (${reason}); keeping the current configuration`);
       }
       return undefined;
     }
   }
 
   #judge(text: string | undefined): void {
-    const { text: used, document, parse, onChange, onInvalid, onNote } = this.#options;
+    const { text: used, document, parse, onChange, onInvalid, onNote } = this.options;
     if (text === this.#seen) return;
     this.#seen = text;
     if (text === undefined || text === used) return;

@@ -61,7 +61,6 @@ export interface ConntrackServiceOptions {
 export type GcInterval = number | "adaptive" | "off";
 
 export class ConntrackService implements ProxierObserver {
-  readonly #options: ConntrackServiceOptions;
   readonly #former: FormerTargets;
   readonly #drains: Drains;
   readonly #reconciler: Reconciler;
@@ -72,8 +71,7 @@ export class ConntrackService implements ProxierObserver {
   readonly #nodePorts = new Map<IpFamily, { told: "all" | readonly string[]; localhost: readonly string[] }>();
   readonly #begun = new Set<IpFamily>();
 
-  constructor(options: ConntrackServiceOptions) {
-    this.#options = options;
+  constructor(private readonly options: ConntrackServiceOptions) {
     const { table, families, log, gcInterval = "adaptive", observers = [], former = new FormerTargets() } = options;
     this.#former = former;
     this.#drains = new Drains({
@@ -141,7 +139,7 @@ export class ConntrackService implements ProxierObserver {
    */
   found(addresses: Iterable<ServiceAddress>): void {
     for (const address of addresses) {
-      if (this.#options.model.ownerOf(address) !== undefined) continue;
+      if (this.options.model.ownerOf(address) !== undefined) continue;
       this.#former.add(address, { cause: "found", endpoints: undefined });
     }
   }
@@ -200,7 +198,7 @@ export class ConntrackService implements ProxierObserver {
   }
 
   #takeRemovals(): void {
-    const { model } = this.#options;
+    const { model } = this.options;
     for (const { address, endpoints, service } of model.takeRemovals()) {
       const [target] = model.targets(address.family, service);
       const cause = target === undefined ? "deleted" : "changed";
@@ -211,7 +209,7 @@ export class ConntrackService implements ProxierObserver {
   async #nodePortAddresses(family: IpFamily): Promise<Iterable<string>> {
     const { told, localhost } = this.#nodePorts.get(family) ?? { told: [], localhost: [] };
     return [
-      ...nodePortAddressesOf(family, told, told === "all" ? await this.#options.localAddresses() : []),
+      ...nodePortAddressesOf(family, told, told === "all" ? await this.options.localAddresses() : []),
       ...localhost,
     ];
   }

@@ -49,7 +49,6 @@ const WITHOUT = "connections use the rules";
 const UNSUPPORTED: readonly (string | undefined)[] = ["ENOENT", "EOPNOTSUPP"];
 
 export class Flowtable {
-  readonly #options: FlowtableOptions;
   readonly #runner: BoundedFrequencyRunner;
   /**
    * Interfaces in it, with their indices, because an interface re-created under its name is a different one. Undefined if the
@@ -64,19 +63,18 @@ export class Flowtable {
   #check: NodeJS.Timeout | undefined;
   #closed = false;
 
-  constructor(options: FlowtableOptions) {
-    this.#options = options;
+  constructor(private readonly options: FlowtableOptions) {
     const limits = { gapMs: 0, maxRetryMs: LONGEST_RETRY_MS };
     this.#runner = new BoundedFrequencyRunner(() => this.#update(), limits);
   }
 
   /** Starts. Failures are logged and retried. Never rejects. */
   async start(): Promise<void> {
-    const { log, kernelRelease = release(), checkIntervalMs = CHECK_INTERVAL_MS } = this.#options;
+    const { log, kernelRelease = release(), checkIntervalMs = CHECK_INTERVAL_MS } = this.options;
     const unfit = unfitness(kernelRelease);
     if (unfit !== undefined) {
       this.#giveUp(unfit);
-      await removeFlowtable(this.#options.kernel, log);
+      await removeFlowtable(this.options.kernel, log);
       return;
     }
     this.#runner.requestIn(0);
@@ -119,7 +117,7 @@ export class Flowtable {
       this.#fail(error);
       return { ok: false };
     }
-    if (this.#failure !== undefined) this.#options.log.info("the flowtable is up to date again");
+    if (this.#failure !== undefined) this.options.log.info("the flowtable is up to date again");
     this.#failure = undefined;
     return { ok: this.#unsupported !== undefined || this.#refused.size === 0 };
   }
@@ -132,11 +130,11 @@ export class Flowtable {
       this.#fail(error);
       changed();
     };
-    this.#watch = await this.#options.links.watchLinks({ onChange: changed, onLost: changed, onError });
+    this.#watch = await this.options.links.watchLinks({ onChange: changed, onLost: changed, onError });
   }
 
   async #reconcile(): Promise<void> {
-    const { links, interfaces } = this.#options;
+    const { links, interfaces } = this.options;
     const names = await links.names();
     const meant = new Map(
       [...names].filter(([, name]) => isMeant(name, interfaces)).map(([index, name]) => [name, index]),
@@ -152,7 +150,7 @@ export class Flowtable {
 
   /** Returns undefined if this kernel has no flowtables. */
   async #create(): Promise<Map<string, number> | undefined> {
-    const { kernel, log, interfaces } = this.#options;
+    const { kernel, log, interfaces } = this.options;
     try {
       await kernel.commit(createTable(interfaces));
     } catch (error) {
@@ -176,7 +174,7 @@ export class Flowtable {
     };
     if ((await this.#tried(addDevices(names))) === undefined) {
       names.forEach(put);
-      this.#options.log.info({ added: names, interfaces: devices.size }, "interfaces added to the flowtable");
+      this.options.log.info({ added: names, interfaces: devices.size }, "interfaces added to the flowtable");
       return;
     }
     for (const name of names) {
@@ -189,7 +187,7 @@ export class Flowtable {
   /** Returns undefined on success, or the error if the kernel rejected it. Throws other errors, including an unknown outcome. */
   async #tried(ops: readonly Op[]): Promise<KernelError | undefined> {
     try {
-      await this.#options.kernel.commit(ops);
+      await this.options.kernel.commit(ops);
       return undefined;
     } catch (error) {
       if (error instanceof KernelError && error.code === "refused") return error;
@@ -200,8 +198,8 @@ export class Flowtable {
   /** An interface that has gone meanwhile is rejected too; the next check no longer finds it. */
   #refuse(name: string, error: KernelError): void {
     if (!this.#refused.has(name)) {
-      this.#options.onFailure?.();
-      this.#options.log.warn(
+      this.options.onFailure?.();
+      this.options.log.warn(
         { interface: name, err: error },
         "the kernel refused an interface of the flowtable; retrying",
       );
@@ -212,7 +210,7 @@ export class Flowtable {
   /** The kernel's state is unknown after a failure, so the table is created from scratch. */
   #fail(error: unknown): void {
     if (this.#closed) return;
-    const { log, onFailure } = this.#options;
+    const { log, onFailure } = this.options;
     onFailure?.();
     const level = this.#failure === undefined ? "warn" : "debug";
     log[level]({ err: error }, "updating the flowtable failed; retrying");
@@ -223,12 +221,12 @@ export class Flowtable {
   #giveUp(reason: string): void {
     this.#unsupported = reason;
     clearInterval(this.#check);
-    this.#options.onFailure?.();
-    this.#options.log.warn({ reason }, `no flowtable; ${WITHOUT}`);
+    this.options.onFailure?.();
+    this.options.log.warn({ reason }, `no flowtable; ${WITHOUT}`);
   }
 
   async #checkTable(): Promise<void> {
-    const { kernel, log } = this.#options;
+    const { kernel, log } = this.options;
     if (this.#devices === undefined || this.#closed) return;
     try {
       const rules = await kernel.rules(FLOWTABLE_REF, OFFLOAD_CHAIN);

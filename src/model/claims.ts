@@ -181,8 +181,6 @@ function comesAfter(contest: Contest, claimant: Claimant, other: Claimant): bool
 }
 
 export class Claims {
-  readonly #family: IpFamily;
-  readonly #options: ClaimsOptions;
   /** A single claimant is its record itself. */
   readonly #claimants = new Map<AddressKey, ServiceRecord | Contest>();
   /** Records by address: the last one that had the address. Only of addresses that no service has any more. Undefined if not tracked. */
@@ -195,9 +193,10 @@ export class Claims {
   /** Number of `endRound` calls. */
   #rounds = 0;
 
-  constructor(family: IpFamily, options: ClaimsOptions) {
-    this.#family = family;
-    this.#options = options;
+  constructor(
+    private readonly family: IpFamily,
+    private readonly options: ClaimsOptions,
+  ) {
     this.#unclaimed = options.keepUnclaimed ? new Map() : undefined;
   }
 
@@ -218,7 +217,7 @@ export class Claims {
 
   /** `before` must be the same object as in the last call for the service. Each is undefined if the service claims nothing. */
   put(before: ServiceRecord | undefined, after: ServiceRecord | undefined): void {
-    const family = this.#family;
+    const family = this.family;
     if (before !== undefined && after !== undefined && before.created === after.created) {
       return this.#change(before, after);
     }
@@ -229,7 +228,7 @@ export class Claims {
   /** Call this if usable endpoints of the service may have come or gone. */
   endpointsChanged(record: ServiceRecord): void {
     if (!this.hasRivals(record.name)) return;
-    forEachClaim(record, this.#family, (key) => {
+    forEachClaim(record, this.family, (key) => {
       const entry = this.#claimants.get(key);
       const claimant = isContest(entry) ? claimantOf(entry, record) : undefined;
       if (!isContest(entry) || claimant === undefined) return;
@@ -257,7 +256,7 @@ export class Claims {
   /** Returns the other claimants' records in this family, or none if the address is not contested. */
   others(record: ServiceRecord, address: ServiceAddress): readonly FamilyRecord[] {
     const { claimants } = this.#contest(record, address) ?? { claimants: [] };
-    return claimants.flatMap((other) => (other.record === record ? [] : (other.record[this.#family] ?? [])));
+    return claimants.flatMap((other) => (other.record === record ? [] : (other.record[this.family] ?? [])));
   }
 
   /**
@@ -324,10 +323,10 @@ export class Claims {
 
   /** Claims in both records keep their place. */
   #change(before: ServiceRecord, after: ServiceRecord): void {
-    const had = keysOf(before, this.#family);
-    const has = keysOf(after, this.#family);
+    const had = keysOf(before, this.family);
+    const has = keysOf(after, this.family);
     for (const key of had) if (!has.has(key)) this.#remove(key, before);
-    forEachClaim(after, this.#family, (key, port) => {
+    forEachClaim(after, this.family, (key, port) => {
       if (had.has(key)) this.#replace(key, before, after, port);
       else this.#add(key, after, port);
     });
@@ -335,8 +334,8 @@ export class Claims {
 
   /** Starts a contest before a second claimant is added to `present`. */
   #open(key: AddressKey, present: ServiceRecord): Contest {
-    const port = claimedPort(present, this.#family, key) as ServicePortRecord;
-    const had = claimedPort(this.#options.ofLastRound(present.name), this.#family, key) !== undefined;
+    const port = claimedPort(present, this.family, key) as ServicePortRecord;
+    const had = claimedPort(this.options.ofLastRound(present.name), this.family, key) !== undefined;
     const since = this.#rounds;
     const holder: Claimant = { record: present, port, since: had ? ALONE : since, usable: false, place: 0 };
     const byService = new Map([[present.name, holder]]);
@@ -371,7 +370,7 @@ export class Claims {
       if (entry !== record) return;
       this.#claimants.delete(key);
       this.#unclaimed?.set(key, record);
-      this.#options.lost?.(key);
+      this.options.lost?.(key);
       return;
     }
     const { claimants } = entry;
@@ -393,7 +392,7 @@ export class Claims {
 
   /** Updates whether the claimant is usable. */
   #updateUsable(contest: Contest, claimant: Claimant): void {
-    const usable = this.#options.usable(claimant.record, claimant.port);
+    const usable = this.options.usable(claimant.record, claimant.port);
     contest.usable += Number(usable) - Number(claimant.usable);
     claimant.usable = usable;
   }
@@ -405,16 +404,16 @@ export class Claims {
     const holder = contest.usable === 0 ? first : (claimants.find(({ usable }) => usable) ?? first);
     contest.holder = holder;
     if (holder === before) return;
-    this.#options.lost?.(key);
-    this.#options.affected(before.record.name);
-    this.#options.affected(holder.record.name);
+    this.options.lost?.(key);
+    this.options.affected(before.record.name);
+    this.options.affected(holder.record.name);
     // This is the first change since the last `endRound`, so `before` was the holder then.
     if (contest.since < this.#rounds && !this.#passed.has(key)) this.#passed.set(key, before.record.name);
   }
 
   /** Source ranges of all claimants guard the address, and are written with the holder's rules. */
   #guardsChanged({ holder }: Contest, record: ServiceRecord): void {
-    if (record[this.#family]?.sourceRanges !== undefined) this.#options.affected(holder.record.name);
+    if (record[this.family]?.sourceRanges !== undefined) this.options.affected(holder.record.name);
   }
 
   #countRival(service: string, by: 1 | -1): void {

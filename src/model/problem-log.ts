@@ -9,11 +9,8 @@ export class ProblemLog {
   readonly #said = new Map<string, ReadonlyMap<string, string>>();
   /** Fields that are not served by rule, by kind and object. */
   readonly #refused = new Map<string, ReadonlySet<string>>();
-  readonly #say: (problem: Problem) => void;
 
-  constructor(say: (problem: Problem) => void) {
-    this.#say = say;
-  }
+  constructor(private readonly say: (problem: Problem) => void) {}
 
   /** True if no object has a problem. */
   get silent(): boolean {
@@ -50,7 +47,7 @@ export class ProblemLog {
     }
     const before = this.#said.get(key);
     for (const [field, reason] of problems) {
-      if (before?.get(field) !== reason) this.#say({ kind, object, field, reason });
+      if (before?.get(field) !== reason) this.say({ kind, object, field, reason });
     }
     this.#said.set(key, problems);
   }

@@ -5,12 +5,9 @@ import { readyEndpoints } from "./slices.js";
 import type { ServedCounts } from "./service-port-view.js";
 
 export class ServedCounter {
-  readonly #families: readonly IpFamily[];
   readonly #counts = { ip: { services: 0, endpoints: 0 }, ip6: { services: 0, endpoints: 0 } };
 
-  constructor(families: readonly IpFamily[]) {
-    this.#families = families;
-  }
+  constructor(private readonly families: readonly IpFamily[]) {}
 
   of(family: IpFamily): ServedCounts {
     return { ...this.#counts[family] };
@@ -18,7 +15,7 @@ export class ServedCounter {
 
   /** Counts a change of the service with these slices from `before` to `after`. */
   service(before: ServiceRecord | undefined, after: ServiceRecord | undefined, slices: readonly SliceRecord[]): void {
-    for (const family of this.#families) {
+    for (const family of this.families) {
       const by = Number(after?.[family] !== undefined) - Number(before?.[family] !== undefined);
       if (by === 0) continue;
       this.#counts[family].services += by;

@@ -91,7 +91,6 @@ export class ServiceModel {
   readonly #families: readonly IpFamily[];
   readonly #problems: ProblemLog;
   readonly #unbalanced: ProblemLog;
-  readonly #options: Pick<ServiceModelOptions, "onProblem" | "onTransfer" | "onLost">;
   #node: NodeContext;
 
   readonly #services = new Map<string, ServiceEntry>();
@@ -108,12 +107,11 @@ export class ServiceModel {
   #dirty: ServiceEntry[] = [];
   #cidrsDirty = false;
 
-  constructor(options: ServiceModelOptions) {
+  constructor(private readonly options: ServiceModelOptions) {
     this.#families = options.families;
     this.#counts = new ServedCounter(options.families);
     this.#problems = new ProblemLog((problem) => options.onProblem(problem));
     this.#unbalanced = new ProblemLog((problem) => options.onProblem(problem));
-    this.#options = options;
     this.#node = options.node;
     const track = options.trackRemovals ?? false;
     this.#formerSlices = track ? [] : undefined;
@@ -134,7 +132,7 @@ export class ServiceModel {
       },
       ofLastRound: (service) => this.#services.get(service)?.ofLastRound,
       keepUnclaimed,
-      lost: (address) => this.#options.onLost?.(address),
+      lost: (address) => this.options.onLost?.(address),
     });
   }
 
@@ -511,8 +509,8 @@ export class ServiceModel {
   *#naming(changed: readonly ServiceEntry[], passed: PassedClaims): Pieces<void> {
     const claims = this.#familyClaims();
     if (claims.some(([, ofFamily]) => ofFamily.contested))
-      yield* nameLosses(claims, changed, (problem) => this.#options.onProblem(problem));
-    yield* nameTransfers(passed, (transfer) => this.#options.onTransfer?.(transfer));
+      yield* nameLosses(claims, changed, (problem) => this.options.onProblem(problem));
+    yield* nameTransfers(passed, (transfer) => this.options.onTransfer?.(transfer));
     for (const entry of changed) if (this.#nameUnbalanced(entry)) yield;
   }
 

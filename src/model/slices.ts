@@ -96,7 +96,6 @@ function mergePlaces(places: readonly SlicePlace[], family: IpFamily): EndpointC
 
 /** Endpoints of several slices and ports, each address and port once. */
 class MergedCandidates {
-  readonly #family: IpFamily;
   readonly #words: number[] = [];
   readonly #ports: number[] = [];
   readonly #locals: boolean[] = [];
@@ -108,14 +107,12 @@ class MergedCandidates {
   /** Keyed by EndpointList.id. */
   readonly #positions = new Map<number | string, number>();
 
-  constructor(family: IpFamily) {
-    this.#family = family;
-  }
+  constructor(private readonly family: IpFamily) {}
 
   add(slice: SliceRecord, port: number): void {
     if (slice.hints !== undefined) this.#hints ??= this.#states.map(() => NO_HINTS);
     const endpoints = slice.endpoints.onPort(port);
-    const width = wordsOf(this.#family);
+    const width = wordsOf(this.family);
     for (let i = 0; i < endpoints.length; i++) {
       const state = slice.states[i] ?? 0;
       const id = endpoints.id(i);
@@ -137,7 +134,7 @@ class MergedCandidates {
 
   list(): EndpointColumns {
     const locals = this.#locals.includes(true) ? this.#locals : undefined;
-    const endpoints = new EndpointList(this.#family, this.#ports.length, this.#words, this.#ports, locals);
+    const endpoints = new EndpointList(this.family, this.#ports.length, this.#words, this.#ports, locals);
     const details = { zone: (index: number) => this.#zone(index), all: () => this.#allDetails() };
     return { endpoints, states: this.#states, hints: this.#hints, details };
   }

@@ -15,15 +15,13 @@ export const openInotify: OpenInotify = (onEvents) => new AddonInotify(onEvents)
 class AddonInotify implements Inotify {
   readonly #addon = loadAddon();
   readonly #handle: NativeInotify;
-  readonly #onEvents: (events: readonly InotifyEvent[]) => void;
   #reads = MOST_READS;
   /** Time up to which #reads has been increased, ms of performance.now(). */
   #counted = performance.now();
   #rest: NodeJS.Timeout | undefined;
   #closed = false;
 
-  constructor(onEvents: (events: readonly InotifyEvent[]) => void) {
-    this.#onEvents = onEvents;
+  constructor(private readonly onEvents: (events: readonly InotifyEvent[]) => void) {
     this.#handle = translated("watch directories", () => this.#addon.inotifyOpen(() => this.#readable()));
     this.#addon.inotifyAwait(this.#handle);
   }
@@ -44,7 +42,7 @@ class AddonInotify implements Inotify {
   }
 
   #readable(): void {
-    this.#onEvents(this.#addon.inotifyRead(this.#handle));
+    this.onEvents(this.#addon.inotifyRead(this.#handle));
     if (this.#closed) return;
     const regained = Math.floor((performance.now() - this.#counted) / READ_EVERY_MS);
     this.#counted += regained * READ_EVERY_MS;

@@ -62,11 +62,7 @@ export interface PortElement {
 
 /** The sets of one network namespace. A request loads the module ip_set, so use this only if it is loaded (`/sys/module/ip_set`). */
 export class IpsetTable {
-  readonly #netlink: NetlinkExchange;
-
-  constructor(netlink: NetlinkExchange) {
-    this.#netlink = netlink;
-  }
+  constructor(private readonly netlink: NetlinkExchange) {}
 
   /** Returns the names of all sets. Throws KernelError. */
   async names(): Promise<string[]> {
@@ -127,7 +123,7 @@ export class IpsetTable {
       header: new Uint8Array(NFGEN_HEADER),
       attributes: [attribute(IpsetAttribute.protocol, number(protocol, 1)), ...attributes],
     };
-    const replies = await ask(this.#netlink, NetlinkProtocol.netfilter, request, NFGEN_HEADER);
+    const replies = await ask(this.netlink, NetlinkProtocol.netfilter, request, NFGEN_HEADER);
     return replies.map((reply) => reply.attributes);
   }
 }

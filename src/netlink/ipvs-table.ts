@@ -91,12 +91,9 @@ export interface Destination {
 
 /** The kernel's virtual servers in one network namespace. */
 export class IpvsTable {
-  readonly #netlink: NetlinkExchange;
   #type: number | undefined;
 
-  constructor(netlink: NetlinkExchange) {
-    this.#netlink = netlink;
-  }
+  constructor(private readonly netlink: NetlinkExchange) {}
 
   /** Returns undefined if the kernel has no IPVS. A request loads its module, so call this only if /proc/net/ip_vs exists. Throws KernelError. */
   async #familyType(): Promise<number | undefined> {
@@ -107,7 +104,7 @@ export class IpvsTable {
       header: genericHeader(CTRL_CMD_GETFAMILY, 1),
       attributes: [attribute(CTRL_ATTR_FAMILY_NAME, text("IPVS"))],
     };
-    const asked = ask(this.#netlink, NetlinkProtocol.generic, request, GENL_HEADER);
+    const asked = ask(this.netlink, NetlinkProtocol.generic, request, GENL_HEADER);
     const [reply] = await unlessErrno(["ENOENT"], [], asked);
     this.#type = reply && numberOf(reply.attributes, CTRL_ATTR_FAMILY_ID);
     return this.#type;
@@ -148,7 +145,7 @@ export class IpvsTable {
     if (type === undefined) return [];
     const header = genericHeader(command, IPVS_GENL_VERSION);
     const request = { type, flags, header, attributes };
-    const replies = await ask(this.#netlink, NetlinkProtocol.generic, request, GENL_HEADER);
+    const replies = await ask(this.netlink, NetlinkProtocol.generic, request, GENL_HEADER);
     return replies.map((reply) => reply.attributes);
   }
 }

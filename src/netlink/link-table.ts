@@ -50,11 +50,7 @@ export interface LinkAddress {
 
 /** The interfaces of one network namespace. */
 export class LinkTable {
-  readonly #netlink: NetlinkExchange;
-
-  constructor(netlink: NetlinkExchange) {
-    this.#netlink = netlink;
-  }
+  constructor(private readonly netlink: NetlinkExchange) {}
 
   /** Returns undefined if there is no link of that name. Throws KernelError. */
   async link(name: string): Promise<Link | undefined> {
@@ -138,7 +134,7 @@ export class LinkTable {
   }
 
   #ask(type: number, flags: number, header: Uint8Array, attributes: readonly Uint8Array[] = []) {
-    return askRoutes(this.#netlink, type, flags, header, attributes);
+    return askRoutes(this.netlink, type, flags, header, attributes);
   }
 }
 

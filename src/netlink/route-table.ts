@@ -70,13 +70,10 @@ export interface KernelLink {
 
 /** The routes of one network namespace. It caches links, so use it only for a short series of requests. */
 export class RouteTable {
-  readonly #netlink: NetlinkExchange;
   readonly #linksByIndex = new Map<number, Promise<Reply | undefined>>();
   #links: Promise<readonly KernelLink[]> | undefined;
 
-  constructor(netlink: NetlinkExchange) {
-    this.#netlink = netlink;
-  }
+  constructor(private readonly netlink: NetlinkExchange) {}
 
   /**
    * Returns the route of packets to the address (`ip route get`), or "none". Rejects with KernelError, for example with
@@ -94,7 +91,7 @@ export class RouteTable {
       ...(index === undefined ? [] : [attribute(RouteAttribute.iif, number(index.index, 4))]),
       ...(mark === undefined ? [] : [attribute(RouteAttribute.mark, number(mark, 4))]),
     ];
-    const asked = askRoutes(this.#netlink, RouteMessage.getRoute, 0, header, attributes);
+    const asked = askRoutes(this.netlink, RouteMessage.getRoute, 0, header, attributes);
     const [reply] = await unlessErrno(NO_ROUTE, [], asked);
     const out = reply && numberOf(reply.attributes, RouteAttribute.oif);
     const link = out === undefined ? undefined : await this.#link(out);
@@ -115,7 +112,7 @@ export class RouteTable {
   async policies(family: IpFamily): Promise<RoutePolicies> {
     const header = new Uint8Array(FIB_RULE_LENGTH);
     header[0] = AF[family];
-    const rules = await askRoutes(this.#netlink, RouteMessage.getRule, RequestFlag.dump, header);
+    const rules = await askRoutes(this.netlink, RouteMessage.getRule, RequestFlag.dump, header);
     if (rules.length <= DEFAULT_RULES[family]) return "none";
     const keys = rules.flatMap(({ attributes }) => [...attributes.keys()]).filter((key) => !PLAIN_FRA.has(key));
     const isOfService = rules.some(({ header: fields }) => headerNumber(fields, FIB_RULE_TOS, 1) !== 0);
@@ -130,7 +127,7 @@ export class RouteTable {
   }
 
   async #readLinks(): Promise<KernelLink[]> {
-    const replies = await askRoutes(this.#netlink, RouteMessage.getLink, RequestFlag.dump, linkHeader(0));
+    const replies = await askRoutes(this.netlink, RouteMessage.getLink, RequestFlag.dump, linkHeader(0));
     const name = ({ attributes }: Reply): string => textOf(attributes, LinkAttribute.name) ?? "";
     const index = ({ header }: Reply): number => headerNumber(header, 4, 4);
     const names = new Map(replies.map((link) => [index(link), name(link)]));
@@ -146,7 +143,7 @@ export class RouteTable {
   #link(index: number): Promise<Reply | undefined> {
     let link = this.#linksByIndex.get(index);
     if (link === undefined) {
-      link = askRoutes(this.#netlink, RouteMessage.getLink, 0, linkHeader(index)).then(([reply]) => reply);
+      link = askRoutes(this.netlink, RouteMessage.getLink, 0, linkHeader(index)).then(([reply]) => reply);
       this.#linksByIndex.set(index, link);
     }
     return link;

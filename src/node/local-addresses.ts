@@ -17,9 +17,6 @@ const FIRST_RETRY_MS = 50;
 const MAX_RETRY_MS = 5000;
 
 export class LocalAddresses {
-  readonly #interfaces: WatchedAddresses;
-  readonly #log: Logger;
-  readonly #onChange: () => void;
   #known: readonly LocalAddress[] | undefined;
   #watch: Monitor | undefined;
   #reading: Promise<void> | undefined;
@@ -28,11 +25,11 @@ export class LocalAddresses {
   #closed = false;
 
   /** `onChange` is called when the result of `current()` changes, not for a mere change of state. */
-  constructor(interfaces: WatchedAddresses, log: Logger, onChange: () => void) {
-    this.#interfaces = interfaces;
-    this.#log = log;
-    this.#onChange = onChange;
-  }
+  constructor(
+    private readonly interfaces: WatchedAddresses,
+    private readonly log: Logger,
+    private readonly onChange: () => void,
+  ) {}
 
   /**
    * Sorted, without duplicates. The first call subscribes and reads; later calls answer at once. Rejects with the kernel's
@@ -67,7 +64,7 @@ export class LocalAddresses {
   async #readNow(): Promise<void> {
     // Subscribe before the read, so that no change is lost between the two.
     if (this.#watch === undefined) await this.#subscribe();
-    this.#update(await this.#interfaces.addresses());
+    this.#update(await this.interfaces.addresses());
     if (this.#watch !== undefined) this.#backoff.reset();
   }
 
@@ -78,7 +75,7 @@ export class LocalAddresses {
       this.#retryLater(error);
     };
     try {
-      this.#watch = await this.#interfaces.watchAddresses({ onChange: changed, onLost: changed, onError });
+      this.#watch = await this.interfaces.watchAddresses({ onChange: changed, onLost: changed, onError });
     } catch (error) {
       // Use what can be read until the next attempt.
       this.#retryLater(error);
@@ -92,7 +89,7 @@ export class LocalAddresses {
     const same = this.#known?.map(({ address }) => address).join() === read.map(({ address }) => address).join();
     const first = this.#known === undefined;
     this.#known = read;
-    if (!first && !same && !this.#closed) this.#onChange();
+    if (!first && !same && !this.#closed) this.onChange();
   }
 
   #retryLater(error: unknown): void {
@@ -100,7 +97,7 @@ export class LocalAddresses {
     const waitMs = this.#backoff.next();
     // Many changes at once interrupt a dump: no warning for the first retries.
     const level = this.#backoff.failures > 3 || this.#watch === undefined ? "warn" : "debug";
-    this.#log[level]({ err: error, retryMs: waitMs }, "reading interface addresses failed; retrying");
+    this.log[level]({ err: error, retryMs: waitMs }, "reading interface addresses failed; retrying");
     this.#runner.requestIn(waitMs);
   }
 }

@@ -49,8 +49,6 @@ type State = "waiting" | "open" | "failed" | "stopped";
 export class NodeGate implements ObjectSink {
   /** Resolves when the sink's `synced` has been called; never if that will not happen. */
   readonly opened: Promise<void>;
-  readonly #sink: ObjectSink;
-  readonly #options: NodeGateOptions;
   readonly #log: Logger;
   #resolveOpened: () => void = () => undefined;
   #state: State = "waiting";
@@ -64,29 +62,30 @@ export class NodeGate implements ObjectSink {
   /** The Node's podCIDRs when the gate opened. */
   #podCIDRs: readonly string[] = [];
 
-  constructor(sink: ObjectSink, options: NodeGateOptions) {
-    this.#sink = sink;
-    this.#options = options;
+  constructor(
+    private readonly sink: ObjectSink,
+    private readonly options: NodeGateOptions,
+  ) {
     this.#log = options.log;
     this.opened = new Promise((resolve) => (this.#resolveOpened = resolve));
   }
 
   upsert(object: KubeObject): void {
     if (this.#ended) return;
-    if (object.kind !== "Node" || object.name !== this.#options.nodeName) return this.#sink.upsert(object);
-    this.#options.onNode?.(object.record);
+    if (object.kind !== "Node" || object.name !== this.options.nodeName) return this.sink.upsert(object);
+    this.options.onNode?.(object.record);
     this.#upsertNode(object);
   }
 
   remove(kind: KubeKind, name: string): void {
     if (this.#ended) return;
-    if (kind !== "Node" || name !== this.#options.nodeName) return this.#sink.remove(kind, name);
-    if (this.#state === "open" && this.#options.cluster) {
+    if (kind !== "Node" || name !== this.options.nodeName) return this.sink.remove(kind, name);
+    if (this.#state === "open" && this.options.cluster) {
       this.#log.warn({ node: name }, "Node object deleted; keeping its last state");
       return;
     }
     this.#node = undefined;
-    this.#sink.remove(kind, name);
+    this.sink.remove(kind, name);
   }
 
   synced(pending: readonly KubeKind[] = []): void {
@@ -97,11 +96,11 @@ export class NodeGate implements ObjectSink {
 
   listed(kind: KubeKind): void {
     this.#pending.delete(kind);
-    if (this.#state === "open") this.#sink.listed?.(kind);
+    if (this.#state === "open") this.sink.listed?.(kind);
   }
 
   flush(): void {
-    if (this.#state === "open") this.#sink.flush();
+    if (this.#state === "open") this.sink.flush();
   }
 
   /** Missing part of this node's Node object, either waited for or (addresses) given up. Undefined if nothing is missing. */
@@ -133,17 +132,17 @@ export class NodeGate implements ObjectSink {
 
   #upsertNode(object: NodeObject): void {
     const before = this.#node;
-    const node = this.#options.cluster ? keepAddresses(object.record, before) : object.record;
+    const node = this.options.cluster ? keepAddresses(object.record, before) : object.record;
     this.#node = node;
     if (this.#state === "open" && !this.#mayStay(node)) return;
-    this.#sink.upsert({ ...object, record: node });
+    this.sink.upsert({ ...object, record: node });
     if (this.#state === "waiting") this.#tryOpen();
     else this.#logMove(before, node);
   }
 
   /** Returns false, after a fatal error, if the Node changed in a way that only a restart can follow. */
   #mayStay(node: NodeRecord): boolean {
-    if (!this.#options.cluster || !this.#byNodeCIDR) return true;
+    if (!this.options.cluster || !this.#byNodeCIDR) return true;
     const now = podCIDRsOf(node);
     if (String(now) === String(this.#podCIDRs)) return true;
     const change = `from ${describe(this.#podCIDRs)} to ${describe(now)}`;
@@ -164,7 +163,7 @@ export class NodeGate implements ObjectSink {
   #tryOpen(): void {
     if (this.#state !== "waiting" || !this.#listed || this.#mustWait()) return;
     this.#clearTimer();
-    const { config, nodeName, kernel } = this.#options;
+    const { config, nodeName, kernel } = this.options;
     const facts = nodeFacts(config, nodeName, this.#node);
     const { fatal, warnings, notes } = checkFamilies(config, facts, kernel);
     for (const warning of warnings) this.#log.warn(warning);
@@ -178,13 +177,13 @@ export class NodeGate implements ObjectSink {
     this.#log.info({ families, primary: FAMILY_NAMES[facts.primary], nodeIPs, podCIDRs }, "node facts resolved");
     this.#podCIDRs = podCIDRsOf(this.#node);
     this.#state = "open";
-    this.#sink.synced([...this.#pending]);
+    this.sink.synced([...this.#pending]);
     this.#resolveOpened();
   }
 
   /** True while something is missing that may still arrive. */
   #mustWait(): boolean {
-    const { cluster, nodeName } = this.#options;
+    const { cluster, nodeName } = this.options;
     if (!cluster) return false;
     if ((this.#node?.hostIPs ?? []).length === 0 && !this.#addressesDue) {
       this.#waitFor("addresses", ADDRESSES_MS, () => {
@@ -209,13 +208,13 @@ export class NodeGate implements ObjectSink {
   #openAfterWait(): void {
     this.#tryOpen();
     // No other event would trigger a write now.
-    if (this.#state === "open") this.#sink.flush();
+    if (this.#state === "open") this.sink.flush();
   }
 
   #waitFor(what: "addresses" | "podCIDRs", ms: number, expired: () => void): void {
     if (this.#timer?.waitsFor === what) return;
     this.#clearTimer();
-    this.#log.info({ node: this.#options.nodeName, missing: what, timeoutMs: ms }, "waiting for the Node object");
+    this.#log.info({ node: this.options.nodeName, missing: what, timeoutMs: ms }, "waiting for the Node object");
     const handle = setTimeout(() => {
       this.#timer = undefined;
       expired();
@@ -231,17 +230,17 @@ export class NodeGate implements ObjectSink {
   #fail(error: NodeError): void {
     this.#clearTimer();
     this.#state = "failed";
-    this.#options.onFatal(error);
+    this.options.onFatal(error);
   }
 
   get #onLoopback(): boolean {
-    const { config, nodeName } = this.#options;
+    const { config, nodeName } = this.options;
     const { nodeIPs, primary } = nodeFacts(config, nodeName, this.#node);
     return isLoopback(nodeIPs[primary]);
   }
 
   get #byNodeCIDR(): boolean {
-    return this.#options.config.detectLocalMode === "NodeCIDR";
+    return this.options.config.detectLocalMode === "NodeCIDR";
   }
 }
 

@@ -31,7 +31,6 @@ export class JsonListReader {
   #depth = 0;
   #inString = false;
   #escaped = false;
-  readonly #maxValue: number;
   /** Bytes in earlier chunks. */
   #before = 0;
   #offset = 0;
@@ -41,9 +40,7 @@ export class JsonListReader {
    * @param maxValue maximum size of an item, and of the text around the items, that may be parsed at once, in bytes. Default:
    * no limit.
    */
-  constructor(maxValue = Infinity) {
-    this.#maxValue = maxValue;
-  }
+  constructor(private readonly maxValue = Infinity) {}
 
   /** Start of the item, or of the text around the items, that was read last: bytes from the beginning. */
   get offset(): number {
@@ -149,7 +146,7 @@ export class JsonListReader {
     let inString = this.#inString;
     let escaped = this.#escaped;
     let end = -1;
-    const until = Math.min(chunk.length, from + this.#maxValue + 1);
+    const until = Math.min(chunk.length, from + this.maxValue + 1);
     for (let at = from; at < until; at++) {
       const byte = chunk[at];
       if (inString) {
@@ -176,6 +173,6 @@ export class JsonListReader {
   /** @param more bytes that this chunk adds to the next value to parse. */
   #checkSize(more: number): void {
     const earlier = this.#begun.length + (this.#place === "frame" ? this.#frame.length : 0);
-    if (earlier + more > this.#maxValue) throw new RangeError(`a value exceeds ${this.#maxValue} bytes`);
+    if (earlier + more > this.maxValue) throw new RangeError(`a value exceeds ${this.maxValue} bytes`);
   }
 }

@@ -143,21 +143,19 @@ export function parseListenAddress(text: string): ListenAddress {
 export class ConnectionLimit implements Admission {
   /** Order of requests. */
   readonly turns = new TakingTurns();
-  readonly #max: number;
-  readonly #maxPendingBytes: number;
   /** Oldest first, with each one's bytes when last measured. */
   readonly #open = new Map<RequestGate, number>();
   /** Longest idle first. */
   readonly #idle = new Set<RequestGate>();
   #pendingBytes = 0;
 
-  constructor(max: number, maxPendingBytes = MAX_PENDING_BYTES) {
-    this.#max = max;
-    this.#maxPendingBytes = maxPendingBytes;
-  }
+  constructor(
+    private readonly max: number,
+    private readonly maxPendingBytes = MAX_PENDING_BYTES,
+  ) {}
 
   accepted(gate: RequestGate): void {
-    if (this.#open.size >= this.#max) {
+    if (this.#open.size >= this.max) {
       const [victim] = this.#idle.size > 0 ? this.#idle : this.#open.keys();
       if (victim !== undefined) this.#close(victim);
     }
@@ -175,7 +173,7 @@ export class ConnectionLimit implements Admission {
   /** Part of the answer was handed over. */
   answering(gate: RequestGate): void {
     this.#measure(gate);
-    if (this.#pendingBytes > this.#maxPendingBytes) this.#closeLargest(gate);
+    if (this.#pendingBytes > this.maxPendingBytes) this.#closeLargest(gate);
   }
 
   /** The request is answered. */
@@ -197,7 +195,7 @@ export class ConnectionLimit implements Admission {
     for (const gate of this.#open.keys()) this.#measure(gate);
     const others = [...this.#open].filter(([gate]) => gate !== kept).sort(([, a], [, b]) => b - a);
     for (const [gate] of others) {
-      if (this.#pendingBytes <= this.#maxPendingBytes) return;
+      if (this.#pendingBytes <= this.maxPendingBytes) return;
       this.#close(gate);
     }
   }
@@ -256,7 +254,6 @@ interface HttpServerOptions extends AnsweringOptions {
 
 /** Listens on one address, with one attempt (`listen`) or until it can (`open`). */
 export class HttpServer {
-  readonly #options: HttpServerOptions;
   readonly #server: Server;
   readonly #backoff: Backoff;
   #timer: NodeJS.Timeout | undefined;
@@ -264,8 +261,7 @@ export class HttpServer {
   #told: string | undefined;
   #closed = false;
 
-  constructor(options: HttpServerOptions) {
-    this.#options = options;
+  constructor(private readonly options: HttpServerOptions) {
     this.#backoff = new Backoff(options.retry ?? { firstMs: RETRY_MS, longestMs: RETRY_MS });
     this.#server = createAnsweringServer(options);
     this.#server.setTimeout(IDLE_TIMEOUT_MS);
@@ -287,7 +283,7 @@ export class HttpServer {
     const attempt = this.#listen();
     this.#attempt = attempt.catch(() => undefined);
     await attempt;
-    if (!this.#closed) this.#options.onListening?.();
+    if (!this.#closed) this.options.onListening?.();
   }
 
   /**
@@ -295,7 +291,7 @@ export class HttpServer {
    * with a ListenError.
    */
   async open(): Promise<void> {
-    const { hardFail = false, onFailed } = this.#options;
+    const { hardFail = false, onFailed } = this.options;
     this.#timer = undefined;
     try {
       await this.listen();
@@ -333,7 +329,7 @@ export class HttpServer {
   }
 
   async #listen(): Promise<void> {
-    const { host, ipv6Only = false } = this.#options.address;
+    const { host, ipv6Only = false } = this.options.address;
     try {
       await this.#bind(host);
     } catch (error) {
@@ -345,11 +341,11 @@ export class HttpServer {
   }
 
   async #bind(host: string): Promise<void> {
-    const { port, ipv6Only = false } = this.#options.address;
+    const { port, ipv6Only = false } = this.options.address;
     try {
       await once(this.#server.listen({ host, port, ipv6Only }), "listening");
     } catch (error) {
-      throw new ListenError(this.#options.address, error);
+      throw new ListenError(this.options.address, error);
     }
   }
 }

@@ -13,19 +13,15 @@ export const FAMILY_LABELS: Readonly<Record<IpFamily, FamilyLabels>> = {
 };
 
 export class MetricMaker {
-  readonly #registry: Registry;
-  readonly #families: readonly IpFamily[];
-  readonly #prefix: string;
-
   /**
    * @param families the series of metrics per family, which exist from the start.
    * @param prefix precedes each help text: component-base puts the metric's stability there.
    */
-  constructor(registry: Registry, families: readonly IpFamily[], prefix = "") {
-    this.#registry = registry;
-    this.#families = families;
-    this.#prefix = prefix;
-  }
+  constructor(
+    private readonly registry: Registry,
+    private readonly families: readonly IpFamily[],
+    private readonly prefix = "",
+  ) {}
 
   /** @param collect called before each scrape. */
   counter<L extends string>(
@@ -58,24 +54,24 @@ export class MetricMaker {
 
   familyCounter(name: string, help: string): Counter<FamilyLabel> {
     const counter = this.counter(name, help, ["ip_family"]);
-    for (const family of this.#families) counter.inc(FAMILY_LABELS[family], 0);
+    for (const family of this.families) counter.inc(FAMILY_LABELS[family], 0);
     return counter;
   }
 
   familyHistogram(name: string, help: string, buckets: number[]): Histogram<FamilyLabel> {
     const histogram = this.histogram(name, help, buckets, ["ip_family"]);
-    for (const family of this.#families) histogram.zero(FAMILY_LABELS[family]);
+    for (const family of this.families) histogram.zero(FAMILY_LABELS[family]);
     return histogram;
   }
 
   /** @param valueOf called for each scrape. */
   familyGauge(name: string, help: string, valueOf: (family: IpFamily) => number): Gauge<FamilyLabel> {
     return this.gauge(name, help, ["ip_family"], (gauge) => {
-      for (const family of this.#families) gauge.set(FAMILY_LABELS[family], valueOf(family));
+      for (const family of this.families) gauge.set(FAMILY_LABELS[family], valueOf(family));
     });
   }
 
   #named(name: string, help: string): { name: string; help: string; registers: [Registry] } {
-    return { name, help: this.#prefix + help, registers: [this.#registry] };
+    return { name, help: this.prefix + help, registers: [this.registry] };
   }
 }

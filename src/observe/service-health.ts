@@ -50,15 +50,13 @@ interface ServiceServer {
 const ALL = "";
 
 export class ServiceHealth implements ProxierObserver {
-  readonly #options: ServiceHealthOptions;
   readonly #connections = new ConnectionLimit(MAX_CONNECTIONS);
   readonly #servers: Readonly<Record<IpFamily, Map<string, ServiceServer>>> = { ip: new Map(), ip6: new Map() };
   readonly #addresses: Record<IpFamily, readonly string[]> = { ip: [], ip6: [] };
   readonly #closing = new Set<Promise<void>>();
   #closed = false;
 
-  constructor(options: ServiceHealthOptions) {
-    this.#options = options;
+  constructor(private readonly options: ServiceHealthOptions) {
     if (options.registry !== undefined) this.#count(options.registry);
   }
 
@@ -130,14 +128,14 @@ export class ServiceHealth implements ProxierObserver {
     const freed = new Set<number>();
     const closing: Promise<void>[] = [];
     for (const service of services) {
-      const check = this.#options.check(family, service);
+      const check = this.options.check(family, service);
       if (check !== undefined) desired.set(service, check);
       const server = servers.get(service);
       if (server === undefined || server.check.port === check?.port) continue;
       servers.delete(service);
       freed.add(server.check.port);
       for (const listener of server.listeners.values()) closing.push(this.#close(listener));
-      this.#options.log.debug({ ...serviceFields(service), family, port: server.check.port }, "health check closed");
+      this.options.log.debug({ ...serviceFields(service), family, port: server.check.port }, "health check closed");
     }
     // The old listeners are closed by now, so ports may move from one service to another.
     for (const [service, check] of desired) {
@@ -173,13 +171,13 @@ export class ServiceHealth implements ProxierObserver {
   }
 
   #listener(family: IpFamily, service: string, server: ServiceServer, address: string): HttpServer {
-    const { log, firstRetryMs = FIRST_RETRY_MS } = this.#options;
+    const { log, firstRetryMs = FIRST_RETRY_MS } = this.options;
     const { port } = server.check;
     let failed = false;
     return new HttpServer({
       address: listenAddress(family, address, port),
       connections: this.#connections,
-      handler: () => reply(service, server.check.localEndpoints, this.#options.healthy()),
+      handler: () => reply(service, server.check.localEndpoints, this.options.healthy()),
       retry: { firstMs: firstRetryMs, longestMs: MAX_RETRY_MS },
       onFailed: (error) => {
         failed = true;
@@ -196,7 +194,7 @@ export class ServiceHealth implements ProxierObserver {
 
   /** The other servers continue. Meanwhile the load balancer treats this node as one without endpoints. */
   #report(family: IpFamily, service: string, { port, uid }: HealthCheck, error: ListenError): void {
-    const { nodeName, events, log } = this.#options;
+    const { nodeName, events, log } = this.options;
     log.warn({ ...serviceFields(service), family, port, err: error }, "opening a health check port failed; retrying");
     const { namespace, service: name } = serviceFields(service);
     events.record(

@@ -39,29 +39,27 @@ export interface Change {
 
 /** Determines which of some services has each address and node port. */
 export class ChangedClaims {
-  readonly #family: IpFamily;
-  readonly #services: Iterable<readonly [service: string, state: ServiceState]>;
   #holders: Map<AddressKey, string> | undefined;
 
-  constructor(family: IpFamily, services: Iterable<readonly [service: string, state: ServiceState]>) {
-    this.#family = family;
-    this.#services = services;
-  }
+  constructor(
+    private readonly family: IpFamily,
+    private readonly services: Iterable<readonly [service: string, state: ServiceState]>,
+  ) {}
 
   /** Returns the service's ports in `former` that share no claim with another one of the services. */
   leftOf(service: string, former: ServiceState): ServiceState {
     if (former.length === 0) return former;
     const holders = (this.#holders ??= this.#findHolders());
     const left = former.filter(({ view }) =>
-      claimsOf(this.#family, view).every((claim) => (holders.get(claim) ?? service) === service),
+      claimsOf(this.family, view).every((claim) => (holders.get(claim) ?? service) === service),
     );
     return left.length === former.length ? former : left;
   }
 
   #findHolders(): Map<AddressKey, string> {
     const holders = new Map<AddressKey, string>();
-    for (const [service, state] of this.#services)
-      for (const claim of claimsIn(this.#family, state)) holders.set(claim, service);
+    for (const [service, state] of this.services)
+      for (const claim of claimsIn(this.family, state)) holders.set(claim, service);
     return holders;
   }
 }

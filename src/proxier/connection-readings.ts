@@ -20,21 +20,18 @@ export interface CountingFamily {
 }
 
 export class ConnectionReadings {
-  readonly #families: readonly CountingFamily[];
-  readonly #clock: Clock;
   /** Time of the last reading, ms. */
   #at: number | undefined;
   #intervalMs: number | undefined;
   #reading: Promise<void> | undefined;
   /** Called after each reading. */
   onRead: (() => void) | undefined;
-  readonly #refusals: RefusalReadings;
 
-  constructor(families: readonly CountingFamily[], clock: Clock, refusals: RefusalReadings) {
-    this.#families = families;
-    this.#clock = clock;
-    this.#refusals = refusals;
-  }
+  constructor(
+    private readonly families: readonly CountingFamily[],
+    private readonly clock: Clock,
+    private readonly refusals: RefusalReadings,
+  ) {}
 
   /** Time between the last two readings. Undefined if there were none, or it is too long for a present rate. */
   get intervalMs(): number | undefined {
@@ -46,31 +43,31 @@ export class ConnectionReadings {
    * older data.
    */
   async read(): Promise<void> {
-    if (this.#at !== undefined && this.#clock.now() - this.#at < FRESH_MS) return;
+    if (this.#at !== undefined && this.clock.now() - this.#at < FRESH_MS) return;
     this.#reading ??= this.#read().finally(() => (this.#reading = undefined));
     await this.#reading;
   }
 
   /** Counts of "namespace/name", as of the last reading. */
   connections(family: IpFamily, service: string): ConnectionCounts {
-    const counting = this.#families.find((one) => one.family === family);
+    const counting = this.families.find((one) => one.family === family);
     return counting?.ready === true ? counting.ruleset.connections(service) : NOT_COUNTED;
   }
 
   /** Calls `visit` with each address that got connections between the last two readings, or a refusal within the last minute. */
   forEachBusy(visit: (address: ServiceAddress) => void): void {
-    for (const { family, ready, ruleset } of this.#families) {
+    for (const { family, ready, ruleset } of this.families) {
       if (!ready) continue;
       for (const address of ruleset.busyAddresses()) visit(address);
-      for (const refusals of this.#refusals.of(family).addresses.values()) {
+      for (const refusals of this.refusals.of(family).addresses.values()) {
         if (refusals.some(({ agoMs }) => agoMs < BUSY_MS)) visit(refusals[0]);
       }
     }
   }
 
   async #read(): Promise<void> {
-    const at = this.#clock.now();
-    await Promise.all([...this.#families.map(({ table }) => table.readCounters()), this.#refusals.read()]);
+    const at = this.clock.now();
+    await Promise.all([...this.families.map(({ table }) => table.readCounters()), this.refusals.read()]);
     const intervalMs = this.#at === undefined ? Infinity : at - this.#at;
     this.#intervalMs = intervalMs > RECENT_MS ? undefined : intervalMs;
     this.#at = at;

@@ -32,7 +32,6 @@ function remedyFor(by: readonly string[]): string {
 
 /** Covers all families: two proxiers collide in each of them, but that is reported once. */
 export class Contention {
-  readonly #context: ProxierContext;
   #repairs = 0;
   /** The processes of the last repair. */
   #by: readonly string[] = [];
@@ -41,13 +40,11 @@ export class Contention {
   #timer: NodeJS.Timeout | undefined;
   #report: NodeJS.Timeout | undefined;
 
-  constructor(context: ProxierContext) {
-    this.#context = context;
-  }
+  constructor(private readonly context: ProxierContext) {}
 
   /** Another process changed a table. */
   noticed(): void {
-    this.#last = this.#context.clock.now();
+    this.#last = this.context.clock.now();
   }
 
   /** Changes of these processes have been undone. Returns whether this repair belongs to contention that has already been reported. */
@@ -70,7 +67,7 @@ export class Contention {
   }
 
   #begin(): void {
-    const { log, observers } = this.#context;
+    const { log, observers } = this.context;
     const by = this.#by.slice(0, MAX_NAMES);
     const hint = remedyFor(by);
     log.error({ by, pid: process.pid, hint }, "tables contended by another process");
@@ -79,7 +76,7 @@ export class Contention {
 
   #checkAfter(ms: number): NodeJS.Timeout {
     return setTimeout(() => {
-      const rest = this.#last + QUIET_MS - this.#context.clock.now();
+      const rest = this.#last + QUIET_MS - this.context.clock.now();
       if (rest > 0) this.#timer = this.#checkAfter(rest);
       else this.#end();
     }, ms).unref();
@@ -89,7 +86,7 @@ export class Contention {
     this.#timer = undefined;
     this.#repairs = 0;
     if (this.#began === undefined) return;
-    const { clock, log, observers } = this.#context;
+    const { clock, log, observers } = this.context;
     log.info({ seconds: Math.round((clock.now() - this.#began) / 1000) }, "contention ended");
     this.#began = undefined;
     for (const observer of observers) observer.uncontended?.();

@@ -65,17 +65,17 @@ function processCpuMs(): number {
 }
 
 export class FamilyRepair {
-  readonly #family: IpFamily;
-  readonly #table: Table;
   readonly #context: ProxierContext;
   readonly #contention: Contention;
   readonly #cpuMs: () => number;
   readonly #pace = new RepairPace();
   #noticed: Noticed | undefined;
 
-  constructor(family: IpFamily, table: Table, options: FamilyRepairOptions) {
-    this.#family = family;
-    this.#table = table;
+  constructor(
+    private readonly family: IpFamily,
+    private readonly table: Table,
+    options: FamilyRepairOptions,
+  ) {
     this.#context = options;
     this.#contention = options.contention;
     this.#cpuMs = options.cpuMs ?? processCpuMs;
@@ -94,7 +94,7 @@ export class FamilyRepair {
 
   /** The table differs from what we last wrote. */
   drifted(): void {
-    for (const observer of this.#context.observers) observer.drifted?.(this.#family);
+    for (const observer of this.#context.observers) observer.drifted?.(this.family);
   }
 
   /** Time until the table may be repaired, ms; 0: now. */
@@ -104,7 +104,7 @@ export class FamilyRepair {
 
   /** Time until a pending repair may start, ms. Undefined if there is none. */
   get pendingMs(): number | undefined {
-    return this.#table.invalidated ? this.waitMs() : undefined;
+    return this.table.invalidated ? this.waitMs() : undefined;
   }
 
   /** A write begins that may repair the table. */
@@ -124,7 +124,7 @@ export class FamilyRepair {
     const now = this.#context.clock.now();
     if (result.resynced !== undefined) this.spent(start);
     if (result.drift === undefined || result.transactions === 0) {
-      if (result.resynced !== undefined && !this.#table.invalidated) this.#noticed = undefined;
+      if (result.resynced !== undefined && !this.table.invalidated) this.#noticed = undefined;
       return;
     }
     // A difference that a read finds by itself is known from the start of the read.
@@ -133,7 +133,7 @@ export class FamilyRepair {
     const by = [...noticed.by.values()];
     const contended = this.#contention.repaired(by);
     const report = {
-      family: this.#family,
+      family: this.family,
       cause: causeOf(result.drift),
       found: result.drift.changes,
       changes: [...noticed.changes],

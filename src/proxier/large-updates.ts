@@ -78,7 +78,6 @@ interface Prepared {
 }
 
 export class LargeUpdates {
-  readonly #options: LargeUpdatesOptions;
   /** Dirty services that have not been started. */
   readonly #waiting = new Map<string, Task>();
   readonly #preparing = new Map<string, Promise<void>>();
@@ -92,9 +91,7 @@ export class LargeUpdates {
   /** Services that `#beginAll` has already passed may now be ready to start. */
   #beginAgain = false;
 
-  constructor(options: LargeUpdatesOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: LargeUpdatesOptions) {}
 
   /** Whether there is a piece to write. */
   get ready(): boolean {
@@ -151,7 +148,7 @@ export class LargeUpdates {
     const updated: Updated[] = [];
     const slice = new TimeSlice();
     let slices = 0;
-    for (let left = this.#options.pieceElements ?? PIECE_ELEMENTS; left > 0 && slices < PIECE_SLICES;) {
+    for (let left = this.options.pieceElements ?? PIECE_ELEMENTS; left > 0 && slices < PIECE_SLICES;) {
       const [job] = this.#ready;
       if (job === undefined) break;
       const { done, value } = job.pieces.next();
@@ -192,7 +189,7 @@ export class LargeUpdates {
 
   /** Whether the service has many elements or needs slots, which take long to assign. */
   isLarge(service: string): boolean {
-    const { model, families, pieceElements = PIECE_ELEMENTS } = this.#options;
+    const { model, families, pieceElements = PIECE_ELEMENTS } = this.options;
     if (model.askedFor(service)?.balance !== undefined) return true;
     return families.some(
       (one) => model.sizeOf(one.family, service) > pieceElements || one.ruleset.sizeOf(service) > pieceElements,
@@ -206,7 +203,7 @@ export class LargeUpdates {
     this.size > 0 && this.#leavesTo(service, (owner) => this.has(owner));
 
   #leavesTo(service: string, includes: (owner: string) => boolean): boolean {
-    const { model, families } = this.#options;
+    const { model, families } = this.options;
     return families.some((one) => {
       for (const { view } of one.ruleset.state(service)) {
         for (const address of addressesOf(one.family, view)) {
@@ -220,8 +217,8 @@ export class LargeUpdates {
 
   /** Whether the service still has all addresses of the view. If not, it is dirty and another update follows. */
   #isCurrent(family: IpFamily, service: string, view: ServicePortView): boolean {
-    if (!this.#waiting.has(service) && !this.#options.model.isDirty(service)) return true;
-    for (const address of addressesOf(family, view)) if (this.#options.model.ownerOf(address) !== service) return false;
+    if (!this.#waiting.has(service) && !this.options.model.isDirty(service)) return true;
+    for (const address of addressesOf(family, view)) if (this.options.model.ownerOf(address) !== service) return false;
     return true;
   }
 
@@ -231,7 +228,7 @@ export class LargeUpdates {
    */
   #mayGo(family: IpFamily, service: string, view: ServicePortView): boolean {
     for (const address of addressesOf(family, view)) {
-      const owner = this.#options.model.ownerOf(address);
+      const owner = this.options.model.ownerOf(address);
       if (owner === undefined || owner === service) continue;
       const task = this.#waiting.get(owner) ?? this.#begun.get(owner);
       if (task === undefined || task.isRest) continue;
@@ -280,18 +277,18 @@ export class LargeUpdates {
       .catch((error: unknown) => {
         this.#begun.delete(service);
         this.#begin();
-        this.#options.onError(service, error);
+        this.options.onError(service, error);
       })
       .finally(() => {
         this.#preparing.delete(service);
-        this.#options.onReady();
+        this.options.onReady();
       });
     this.#preparing.set(service, prepared);
   }
 
   /** @param letsGo whether nothing must be kept for another service. */
   async #prepare(service: string, letsGo: boolean): Promise<Generator<number, unknown>> {
-    const { model, families, onViews } = this.#options;
+    const { model, families, onViews } = this.options;
     const slice = new TimeSlice();
     const all: Prepared[] = [];
     for (const updates of families) {

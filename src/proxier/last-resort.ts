@@ -18,14 +18,11 @@ const LONGEST_WAIT_MS = 300_000;
 const NOT_THE_TABLE: ReadonlySet<string> = new Set(["EPERM", "ENOMEM", "ENOBUFS", "EAGAIN", "EINTR"]);
 
 export class LastResort {
-  readonly #clock: Clock;
   readonly #backoff = new Backoff({ firstMs: FIRST_WAIT_MS, longestMs: LONGEST_WAIT_MS });
   #refusals = 0;
   #notBefore = Number.NEGATIVE_INFINITY;
 
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
+  constructor(private readonly clock: Clock) {}
 
   /** Refusals in a row. */
   get refusals(): number {
@@ -39,7 +36,7 @@ export class LastResort {
   refused({ code, faulty }: TableError): number | undefined {
     if (code !== "refused" || faulty.some(({ errno }) => NOT_THE_TABLE.has(errno))) return undefined;
     this.#refusals++;
-    const wait = Math.max(0, this.#notBefore - this.#clock.now());
+    const wait = Math.max(0, this.#notBefore - this.clock.now());
     return this.#refusals < REFUSALS ? Math.max(1, wait) : wait;
   }
 
@@ -52,7 +49,7 @@ export class LastResort {
   /** The kernel has also rejected the table from scratch. Returns the time until the next attempt, ms. */
   failed(): number {
     const waitMs = this.#backoff.next();
-    this.#notBefore = this.#clock.now() + waitMs;
+    this.#notBefore = this.clock.now() + waitMs;
     return waitMs;
   }
 }

@@ -28,16 +28,13 @@ interface NodeRulesOptions extends ProxierContext {
 }
 
 export class NodeRules {
-  readonly #options: NodeRulesOptions;
   readonly #warned = new Set<string>();
   #node: NodeRecord | undefined;
   #changed = true;
   /** Undefined if nothing must be counted, or if the kernel has not been asked yet. */
   #counts: boolean | undefined;
 
-  constructor(options: NodeRulesOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: NodeRulesOptions) {}
 
   /** The current Node. Undefined if there is none. */
   set node(node: NodeRecord | undefined) {
@@ -51,12 +48,12 @@ export class NodeRules {
 
   /** Starts the kernel probes that `refresh` needs. They take 25 ms per family, most of it an RCU grace period. */
   probeAhead(): void {
-    for (const family of this.#options.families) void family.features();
+    for (const family of this.options.families) void family.features();
   }
 
   /** Gives each family its new options if something has changed. */
   async refresh(): Promise<void> {
-    const { config, nodeName, families, localAddresses, onZone } = this.#options;
+    const { config, nodeName, families, localAddresses, onZone } = this.options;
     if (!this.#changed && families.every((family) => family.ready)) return;
     // Reset before the wait, so that changes during it cause another round.
     this.#changed = false;
@@ -77,7 +74,7 @@ export class NodeRules {
         rejectInPrerouting,
       });
       const { addresses, localhost } = nodePorts;
-      for (const observer of this.#options.observers) {
+      for (const observer of this.options.observers) {
         observer.nodePortAddresses?.(family.family, addresses, localhost?.nets ?? []);
       }
     }
@@ -85,7 +82,7 @@ export class NodeRules {
 
   /** If the kernel could not be asked yet, assume that it counts. */
   #counters(features: RuleFeatures | undefined): ServiceCounters {
-    const { serviceCounters } = this.#options;
+    const { serviceCounters } = this.options;
     if (serviceCounters === "off") return "off";
     this.#counts = features === undefined || features.elementCounters === true;
     if (!this.#counts) this.#warnOnce(`this kernel has no ${NO_COUNTERS}, so connections are not counted`);
@@ -94,7 +91,7 @@ export class NodeRules {
 
   /** Warns if tables should be owned, but the kernel does not support that. */
   async checkOwnership(): Promise<void> {
-    const { ownTable, families } = this.#options;
+    const { ownTable, families } = this.options;
     if (!ownTable) return;
     for (const { table } of families) {
       if (await table.owned()) continue;
@@ -106,7 +103,7 @@ export class NodeRules {
 
   /** Returns the features that the rules would use and that this kernel lacks, according to the probes so far. */
   async missingFeatures(): Promise<readonly string[]> {
-    const { ownTable, families } = this.#options;
+    const { ownTable, families } = this.options;
     const missing: string[] = [];
     for (const family of families) {
       if ((await family.features())?.rejectPrerouting === false)
@@ -120,6 +117,6 @@ export class NodeRules {
   #warnOnce(message: string): void {
     if (this.#warned.has(message)) return;
     this.#warned.add(message);
-    this.#options.log.warn(message);
+    this.options.log.warn(message);
   }
 }

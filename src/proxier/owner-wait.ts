@@ -30,25 +30,23 @@ interface Held {
 }
 
 export class OwnerWait {
-  readonly #family: IpFamily;
-  readonly #table: Table;
-  readonly #options: OwnerWaitOptions;
   readonly #backoff: Backoff;
   #held: Held | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
 
-  constructor(family: IpFamily, table: Table, options: OwnerWaitOptions) {
-    this.#family = family;
-    this.#table = table;
-    this.#options = options;
+  constructor(
+    private readonly family: IpFamily,
+    private readonly table: Table,
+    private readonly options: OwnerWaitOptions,
+  ) {
     this.#backoff = new Backoff({ firstMs: FIRST_WAIT_MS, longestMs: options.syncPeriodMs });
   }
 
   /** The refusal that we wait for, and the time until the next attempt, ms. Undefined if a write may be tried. */
   get waiting(): { readonly error: TableError; readonly againMs: number } | undefined {
     if (this.#held === undefined) return undefined;
-    const againMs = this.#held.notBefore - this.#options.clock.now();
+    const againMs = this.#held.notBefore - this.options.clock.now();
     return againMs <= 0 ? undefined : { error: this.#held.error, againMs };
   }
 
@@ -59,7 +57,7 @@ export class OwnerWait {
 
   /** An attempt was rejected because of the owner. Returns whether that is new. */
   refused(error: TableError): boolean {
-    const { clock } = this.#options;
+    const { clock } = this.options;
     const former = this.#held?.error.owner === error.owner ? this.#held : undefined;
     if (former === undefined) this.#backoff.reset();
     const now = clock.now();
@@ -71,11 +69,11 @@ export class OwnerWait {
   /** An attempt had another result, so no other program owns the table. */
   over(): void {
     if (this.#held === undefined) return;
-    const { log, clock } = this.#options;
+    const { log, clock } = this.options;
     const seconds = Math.round((clock.now() - this.#held.since) / 1000);
     this.#held = undefined;
     clearTimeout(this.#timer);
-    log.info({ family: this.#family, seconds }, "table released by its owner");
+    log.info({ family: this.family, seconds }, "table released by its owner");
   }
 
   /** The table was created or deleted, so its owner may have released it. */
@@ -99,7 +97,7 @@ export class OwnerWait {
     const held = this.#held;
     let free = false;
     try {
-      free = !(await this.#table.ownedByOther());
+      free = !(await this.table.ownedByOther());
     } catch {
       // The next attempt reports the error.
     }
@@ -107,6 +105,6 @@ export class OwnerWait {
     if (this.#closed || held === undefined || this.#held !== held) return;
     if (!free) return this.#checkLater();
     this.#held = { ...held, notBefore: Number.NEGATIVE_INFINITY };
-    this.#options.request();
+    this.options.request();
   }
 }

@@ -78,7 +78,6 @@ function joinOutcomes(a: SyncOutcome, b: SyncOutcome): SyncOutcome {
 }
 
 export class Proxier implements ObjectSink {
-  readonly #options: ProxierOptions;
   readonly #log: Logger;
   /** The meaning of the objects. Observers may query it. */
   readonly model: ServiceModel;
@@ -107,8 +106,7 @@ export class Proxier implements ObjectSink {
   readonly #watcher: Watcher | undefined;
   readonly #contention: Contention;
 
-  constructor(options: ProxierOptions) {
-    this.#options = options;
+  constructor(private readonly options: ProxierOptions) {
     this.#log = options.log;
     this.#observers = [...(options.observers ?? [])];
     const logTransfer = transferLogger(options.log);
@@ -185,7 +183,7 @@ export class Proxier implements ObjectSink {
   }
 
   upsert(object: KubeObject): void {
-    this.#pendingSince ??= this.#options.clock.now();
+    this.#pendingSince ??= this.options.clock.now();
     switch (object.kind) {
       case "Service":
         if (this.model.upsert(object)) this.#changed("Service");
@@ -206,7 +204,7 @@ export class Proxier implements ObjectSink {
   }
 
   remove(kind: KubeKind, name: string): void {
-    this.#pendingSince ??= this.#options.clock.now();
+    this.#pendingSince ??= this.options.clock.now();
     switch (kind) {
       case "Service":
         this.#received("Service");
@@ -232,7 +230,7 @@ export class Proxier implements ObjectSink {
 
   listed(kind: KubeKind): void {
     if (kind !== "ServiceCIDR") return;
-    this.#pendingSince ??= this.#options.clock.now();
+    this.#pendingSince ??= this.options.clock.now();
     this.#serviceCIDRs = "changed";
   }
 
@@ -244,7 +242,7 @@ export class Proxier implements ObjectSink {
 
   /** Applies the objects to the desired tables, without writing to the kernel. */
   async prepare(): Promise<void> {
-    await this.#prepare(this.#options.clock.now());
+    await this.#prepare(this.options.clock.now());
     while (this.#large.size > 0) {
       await this.#large.settled();
       await this.#large.advance();
@@ -330,7 +328,7 @@ export class Proxier implements ObjectSink {
 
   /** Does the same, but only one piece of large services. */
   async #step(): Promise<SyncOutcome> {
-    let since = this.#pendingSince ?? this.#options.clock.now();
+    let since = this.#pendingSince ?? this.options.clock.now();
     this.#pendingSince = undefined;
     const started = performance.now();
     try {
@@ -342,7 +340,7 @@ export class Proxier implements ObjectSink {
     }
     const families = await Promise.all(
       this.families.map(async (family) => {
-        const outcome = await family.write(this.#options.clock.now());
+        const outcome = await family.write(this.options.clock.now());
         this.#reports.report(family.family, started, since, outcome, this.#large.oldest);
         return { family: family.family, outcome };
       }),
@@ -449,7 +447,7 @@ export class Proxier implements ObjectSink {
 
   #newWatcher(): Watcher {
     return new Watcher(
-      this.#options.kernel,
+      this.options.kernel,
       this.families,
       this.#log,
       (inMs) => this.#requestIn(inMs),
@@ -461,14 +459,14 @@ export class Proxier implements ObjectSink {
 
   /** Other Nodes mean nothing here, so their problems do not matter. */
   #setNode(name: string, object: NodeObject | undefined): void {
-    if (name !== this.#options.nodeName) return;
+    if (name !== this.options.nodeName) return;
     if (object === undefined) this.model.remove("Node", name);
     else this.model.upsert(object);
     this.nodeRules.node = object?.record;
   }
 
   #addressesChanged(): void {
-    this.#pendingSince ??= this.#options.clock.now();
+    this.#pendingSince ??= this.options.clock.now();
     this.nodeRules.addressesChanged();
     this.flush();
   }

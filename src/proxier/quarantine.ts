@@ -89,7 +89,6 @@ interface QuarantineOptions extends ProxierContext {
 }
 
 export class Quarantine {
-  readonly #options: QuarantineOptions;
   readonly #ruleset: FamilyRuleset;
   /** Services whose current state the kernel has not seen yet, with the last state that it accepted. */
   readonly #unwritten = new Map<string, ServiceState>();
@@ -98,8 +97,7 @@ export class Quarantine {
   readonly #inPieces = new Set<string>();
   readonly #suspects: Suspects;
 
-  constructor(options: QuarantineOptions) {
-    this.#options = options;
+  constructor(private readonly options: QuarantineOptions) {
     this.#ruleset = options.ruleset;
     this.#suspects = new Suspects(options.family);
   }
@@ -118,7 +116,7 @@ export class Quarantine {
   get nextRetryMs(): number | undefined {
     if (this.hasSuspects) return 0;
     const waiting = this.#waiting().map((service) => this.#quarantined.get(service)?.retryAt ?? 0);
-    return waiting.length === 0 ? undefined : Math.max(0, Math.min(...waiting) - this.#options.clock.now());
+    return waiting.length === 0 ? undefined : Math.max(0, Math.min(...waiting) - this.options.clock.now());
   }
 
   /**
@@ -127,7 +125,7 @@ export class Quarantine {
    * longest.
    */
   takeDue(): string[] {
-    const now = this.#options.clock.now();
+    const now = this.options.clock.now();
     const due: string[] = [];
     let ofMany: string | undefined;
     for (const service of this.#waiting()) {
@@ -207,7 +205,7 @@ export class Quarantine {
    * @param apply called with whether the write tests suspects.
    */
   async write<Result>(apply: (isTry: boolean) => Promise<Result>): Promise<Result[]> {
-    const { clock } = this.#options;
+    const { clock } = this.options;
     const until = clock.now() + TRIES_MS;
     const results: Result[] = [];
     const refusal = await this.#attempt(() => apply(false), results);
@@ -287,7 +285,7 @@ export class Quarantine {
     for (const { service, what } of attributions) {
       if (service !== undefined && !reasons.has(service)) reasons.set(service, what);
     }
-    const claims = new ChangedClaims(this.#options.family, this.#unwrittenStates());
+    const claims = new ChangedClaims(this.options.family, this.#unwrittenStates());
     // Process all of them before checking whether any had an effect.
     return [...reasons].map(([service, reason]) => this.#fallBack(service, reason, claims)).includes(true);
   }
@@ -332,7 +330,7 @@ export class Quarantine {
     }
     this.#unwritten.clear();
     // Objects that they share are removed with the last of them, and may be the cause of the refusal.
-    this.#ruleset.collectUnused(this.#options.clock.now(), 0);
+    this.#ruleset.collectUnused(this.options.clock.now(), 0);
     return changes;
   }
 
@@ -363,7 +361,7 @@ export class Quarantine {
 
   #release(service: string): void {
     this.#quarantined.delete(service);
-    const { family, log, observers } = this.#options;
+    const { family, log, observers } = this.options;
     log.info({ family, ...serviceFields(service) }, "service released from quarantine");
     for (const observer of observers) observer.released?.({ family, service });
   }
@@ -383,7 +381,7 @@ export class Quarantine {
   #put(service: string, reason: string, { isProved = false, isOneOfMany = false }: Partial<Quarantined> = {}): void {
     this.#unwritten.delete(service);
     this.#inPieces.delete(service);
-    const { family, log, clock, observers } = this.#options;
+    const { family, log, clock, observers } = this.options;
     const before = this.#quarantined.get(service);
     const backoff = before?.backoff ?? new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
     const waitMs = backoff.next();
@@ -410,7 +408,7 @@ export class Quarantine {
     for (const other of this.#quarantined.keys()) {
       if (other === service || this.#unwritten.has(other) || this.#suspects.has(other)) continue;
       const kept = this.#ruleset.state(other);
-      const left = withoutClaims(this.#options.family, kept, desired);
+      const left = withoutClaims(this.options.family, kept, desired);
       if (left !== kept) this.#ruleset.restore(other, left);
     }
   }

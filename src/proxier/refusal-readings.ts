@@ -41,16 +41,13 @@ interface RefusalReadingsOptions {
 }
 
 export class RefusalReadings implements ProxierObserver {
-  readonly #options: RefusalReadingsOptions;
   readonly #latest = new Map<IpFamily, Refusals>();
   #reading: Promise<void> | undefined;
   #nextAt = Number.NEGATIVE_INFINITY;
   /** Addresses that services have lost since the last reading. */
   #lost = new Set<AddressKey>();
 
-  constructor(options: RefusalReadingsOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: RefusalReadingsOptions) {}
 
   /** As of the last reading. */
   of(family: IpFamily): Refusals {
@@ -73,7 +70,7 @@ export class RefusalReadings implements ProxierObserver {
   async #read(): Promise<void> {
     const began = performance.now();
     const lost = new Set(this.#lost);
-    for (const family of this.#options.families) this.#latest.set(family, await this.#readFamily(family, lost));
+    for (const family of this.options.families) this.#latest.set(family, await this.#readFamily(family, lost));
     this.#nextAt = began + FRESH_MS;
     // Not after an error: for example, an element expired before it was deleted.
     for (const address of lost) this.#lost.delete(address);
@@ -83,7 +80,7 @@ export class RefusalReadings implements ProxierObserver {
   async #readFamily(family: IpFamily, lost: ReadonlySet<AddressKey>): Promise<Refusals> {
     const refusals = { addresses: new Map<AddressKey, Refusal[]>(), endpoints: new Map<AddressKey, Refusal>() };
     let isFull = false;
-    for (const set of await this.#options.kernel.sets({ family, table: TABLE_NAME })) {
+    for (const set of await this.options.kernel.sets({ family, table: TABLE_NAME })) {
       if (set.set !== REFUSALS && set.set !== ICMP_ERRORS) continue;
       isFull = (await this.#readSet(family, set, lost, refusals)) || isFull;
     }
@@ -97,7 +94,7 @@ export class RefusalReadings implements ProxierObserver {
     lost: ReadonlySet<AddressKey>,
     { addresses, endpoints }: { addresses: Map<AddressKey, Refusal[]>; endpoints: Map<AddressKey, Refusal> },
   ): Promise<boolean> {
-    const { kernel, model } = this.#options;
+    const { kernel, model } = this.options;
     const ref = { family, table: TABLE_NAME };
     const batch = await kernel.elements(ref, set);
     const { keyLen } = batch;

@@ -27,7 +27,6 @@ const MOST_TO_BLAME = 2;
 const MOST_REFUSALS = 16;
 
 export class Suspects {
-  readonly #family: IpFamily;
   /** In the order in which they are tried. */
   #waiting = new Set<Group>();
   readonly #byService = new Map<string, Group>();
@@ -42,9 +41,7 @@ export class Suspects {
   /** Number of groups that it rejected alone before that. */
   #refusals = 0;
 
-  constructor(family: IpFamily) {
-    this.#family = family;
-  }
+  constructor(private readonly family: IpFamily) {}
 
   get size(): number {
     return this.#byService.size;
@@ -85,7 +82,7 @@ export class Suspects {
    */
   takeRelated(service: string, views: readonly ServicePortView[], state: ServiceState): Group[] {
     const desired = views.map((view) => ({ view }));
-    const related = this.#relatedTo(claimsIn(this.#family, desired, state));
+    const related = this.#relatedTo(claimsIn(this.family, desired, state));
     const own = this.#byService.get(service);
     if (own !== undefined) related.add(own);
     return [...related].filter((group) => this.#remove(group));
@@ -148,7 +145,7 @@ export class Suspects {
   #grouped(changes: Iterable<readonly [service: string, change: Change]>): Set<Group> {
     const groups = new Set<Group>();
     for (const [service, change] of changes) {
-      const related = [...this.#relatedTo(claimsIn(this.#family, change.present, change.former))];
+      const related = [...this.#relatedTo(claimsIn(this.family, change.present, change.former))];
       const [group = new Map() as Group, ...others] = related.sort((one, other) => other.size - one.size);
       for (const other of others) {
         groups.delete(other);
@@ -173,14 +170,14 @@ export class Suspects {
   #put(group: Group, service: string, change: Change): void {
     group.set(service, change);
     this.#byService.set(service, group);
-    for (const claim of claimsIn(this.#family, change.present, change.former)) this.#byClaim.set(claim, group);
+    for (const claim of claimsIn(this.family, change.present, change.former)) this.#byClaim.set(claim, group);
   }
 
   #remove(group: Group): true {
     this.#waiting.delete(group);
     for (const [service, { present, former }] of group) {
       this.#byService.delete(service);
-      for (const claim of claimsIn(this.#family, present, former)) this.#byClaim.delete(claim);
+      for (const claim of claimsIn(this.family, present, former)) this.#byClaim.delete(claim);
     }
     return true;
   }

@@ -28,26 +28,23 @@ interface Sum {
 }
 
 export class SyncLog {
-  readonly #log: Logger;
   readonly #written = new Set<IpFamily>();
   readonly #sums = new Map<IpFamily, Sum>();
   /** When the first of the sums began, by performance.now(). */
   #since = 0;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(log: Logger) {
-    this.#log = log;
-  }
+  constructor(private readonly log: Logger) {}
 
   /** Logs the first write of a family and slow ones, and with -v=2 all others. Without it, counts the others. */
   wrote(family: IpFamily, write: LoggedWrite): void {
     const { ms, kernelMs, latencyMs } = write;
     const fields = { family, ...write, ms: round(ms), kernelMs: round(kernelMs), latencyMs: round(latencyMs) };
-    if (write.transactions === 0) return this.#log.debug(fields, "nothing written");
+    if (write.transactions === 0) return this.log.debug(fields, "nothing written");
     const isFirst = !this.#written.has(family);
     this.#written.add(family);
-    if (isFirst || ms > SLOW_MS) this.#log.info(fields, "synced");
-    else if (this.#log.isLevelEnabled("verbose")) this.#log.verbose(fields, "synced");
+    if (isFirst || ms > SLOW_MS) this.log.info(fields, "synced");
+    else if (this.log.isLevelEnabled("verbose")) this.log.verbose(fields, "synced");
     else this.#count(family, write);
   }
 
@@ -61,7 +58,7 @@ export class SyncLog {
     });
     this.#sums.clear();
     const seconds = Math.round((performance.now() - this.#since) / 1000);
-    this.#log.info({ seconds, ...Object.fromEntries(sums) }, "recent writes");
+    this.log.info({ seconds, ...Object.fromEntries(sums) }, "recent writes");
   }
 
   #count(family: IpFamily, { transactions, operations, bytes, ms, kernelMs }: LoggedWrite): void {

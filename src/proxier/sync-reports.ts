@@ -26,14 +26,12 @@ function newUnderWay(): UnderWay {
 
 export class SyncReports {
   readonly noLocal = { ip: new NoLocalEndpointsCounter(), ip6: new NoLocalEndpointsCounter() };
-  readonly #context: ProxierContext;
   /** Changes that become active with the next successful write. */
   readonly #underWay: Record<IpFamily, UnderWay> = { ip: newUnderWay(), ip6: newUnderWay() };
   readonly #written = new Set<IpFamily>();
   readonly #writes: SyncLog;
 
-  constructor(context: ProxierContext) {
-    this.#context = context;
+  constructor(private readonly context: ProxierContext) {
     this.#writes = new SyncLog(context.log);
   }
 
@@ -70,7 +68,7 @@ export class SyncReports {
       full: result?.resynced !== undefined || !this.#written.has(family),
       ms: performance.now() - started,
       settled: ok && oldest === undefined,
-      oldestMs: oldest === undefined ? undefined : this.#context.clock.now() - oldest,
+      oldestMs: oldest === undefined ? undefined : this.context.clock.now() - oldest,
       triggers: ok ? underWay.triggers : [],
       services: active,
       work: result && workOf(result),
@@ -81,7 +79,7 @@ export class SyncReports {
       this.#written.add(family);
     }
     const attempted = outcome.ok || outcome.owned !== "waiting";
-    for (const observer of this.#context.observers) {
+    for (const observer of this.context.observers) {
       if (attempted) observer.synced?.(report);
       observer.noLocalEndpoints?.(family, this.noLocal[family].counts);
     }
@@ -90,7 +88,7 @@ export class SyncReports {
   #log(family: IpFamily, result: ApplyResult, started: number, since: number): void {
     const { transactions, total: operations, bytes } = result;
     const ms = performance.now() - started;
-    const [kernelMs, latencyMs] = [result.kernelNs / 1e6, this.#context.clock.now() - since];
+    const [kernelMs, latencyMs] = [result.kernelNs / 1e6, this.context.clock.now() - since];
     this.#writes.wrote(family, { transactions, operations, bytes, ms, kernelMs, latencyMs });
   }
 }

@@ -7,17 +7,14 @@ import type { IpFamily } from "../base/ip.js";
  * before. As in kube-proxy, removing a slice also removes its times, because the removal has no time of its own.
  */
 export class TriggerTimes {
-  readonly #startedAt: number;
   readonly #pending: Readonly<Record<IpFamily, Map<string, number[]>>> = { ip: new Map(), ip6: new Map() };
 
   /** @param startedAt Unix ms. */
-  constructor(startedAt: number) {
-    this.#startedAt = startedAt;
-  }
+  constructor(private readonly startedAt: number) {}
 
   /** A slice changed in a way that matters. */
   note({ name, trigger }: SliceObject): void {
-    if (trigger === undefined || trigger.at <= this.#startedAt) return;
+    if (trigger === undefined || trigger.at <= this.startedAt) return;
     const pending = this.#pending[trigger.family];
     const times = pending.get(name);
     if (times === undefined) pending.set(name, [trigger.at]);

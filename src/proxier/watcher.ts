@@ -23,9 +23,6 @@ export function checkPause(tookMs: number): number {
 }
 
 export class Watcher {
-  readonly #families: readonly FamilyProxier[];
-  readonly #log: Logger;
-  readonly #request: (inMs: number) => void;
   readonly #watch: TableWatch;
   readonly #checks: BoundedFrequencyRunner;
   #closed = false;
@@ -36,14 +33,11 @@ export class Watcher {
    */
   constructor(
     kernel: Kernel,
-    families: readonly FamilyProxier[],
-    log: Logger,
-    request: (inMs: number) => void,
+    private readonly families: readonly FamilyProxier[],
+    private readonly log: Logger,
+    private readonly request: (inMs: number) => void,
     onLost: (reason: string) => void,
   ) {
-    this.#families = families;
-    this.#log = log;
-    this.#request = request;
     const limits = { gapMs: 0, maxRetryMs: LONGEST_CHECK_INTERVAL_MS };
     this.#checks = new BoundedFrequencyRunner(() => this.#checkInTurn(), limits);
     this.#watch = new TableWatch(
@@ -56,14 +50,14 @@ export class Watcher {
           family.repair.notice(change);
           if (change.ofTable) family.owner.check();
           // The owner's writes are no reason to retry.
-          if (!family.owner.held) this.#request(family.repair.waitMs());
+          if (!family.owner.held) this.request(family.repair.waitMs());
         },
         lost: (reason) => {
-          this.#log.warn({ reason }, "events lost; resyncing");
+          this.log.warn({ reason }, "events lost; resyncing");
           onLost(reason);
-          this.#request(Math.min(...families.map(({ repair }) => repair.waitMs())));
+          this.request(Math.min(...families.map(({ repair }) => repair.waitMs())));
         },
-        failed: (error, retryMs) => this.#log.error({ err: error, retryMs }, "watching the tables failed; retrying"),
+        failed: (error, retryMs) => this.log.error({ err: error, retryMs }, "watching the tables failed; retrying"),
       },
     );
   }
@@ -92,17 +86,17 @@ export class Watcher {
    * one part of a large table at a time. Never throws.
    */
   async check(): Promise<void> {
-    for (const { family, table, repair } of this.#families) {
+    for (const { family, table, repair } of this.families) {
       try {
         const began = performance.now();
         const outcome = await table.check(CHECKED_ELEMENTS);
-        this.#log.debug({ family, outcome, ms: performance.now() - began }, "table checked");
+        this.log.debug({ family, outcome, ms: performance.now() - began }, "table checked");
         if (outcome !== "different") continue;
         repair.drifted();
-        this.#request(repair.waitMs());
+        this.request(repair.waitMs());
       } catch (error) {
         if (this.#closed) return;
-        this.#log.warn({ family, err: error }, "checking the table failed");
+        this.log.warn({ family, err: error }, "checking the table failed");
       }
     }
   }

@@ -83,15 +83,15 @@ export function expandAffinity(state: ServicePortState, sets: ElementSets, keys:
  * numbers.
  */
 export class AffinityNumbers {
-  readonly #sets: ElementSets;
-  readonly #keys: KeyPacker;
   #last: number;
 
   /** @param first random by default: otherwise a new run could reuse a number that clients remember for another endpoint. */
-  constructor(sets: ElementSets, keys: KeyPacker, first = randomInt(ENDPOINT_NUMBERS.count)) {
+  constructor(
+    private readonly sets: ElementSets,
+    private readonly keys: KeyPacker,
+    first = randomInt(ENDPOINT_NUMBERS.count),
+  ) {
     this.#last = first;
-    this.#sets = sets;
-    this.#keys = keys;
   }
 
   /**
@@ -120,7 +120,7 @@ export class AffinityNumbers {
 
   /** The same after a restart, unless two hashes are equal. */
   #list(view: ServicePortView, taken: ReadonlySet<number>): number {
-    const { stickyDraws } = this.#sets;
+    const { stickyDraws } = this.sets;
     const free = (list: number): boolean =>
       !taken.has(list) && LIST_KINDS.every((kind) => !stickyDraws.has(packNumbers(affinityList(kind, list), 0)));
     let list = portHash(view) % AFFINITY_NUMBERS;
@@ -130,13 +130,13 @@ export class AffinityNumbers {
 
   /** The endpoints in the order of the kernel's table, which an earlier run may have written. Adds their numbers to `known`. */
   #inKernel(list: number, kind: ListKind, desired: EndpointList, known: Map<number | string, number>): EndpointList {
-    const indexOf = this.#keys.finder(desired);
+    const indexOf = this.keys.finder(desired);
     const stood: number[] = [];
     for (;;) {
-      const drawn = this.#sets.stickyDraws.kernelValue(packNumbers(affinityList(kind, list), stood.length));
+      const drawn = this.sets.stickyDraws.kernelValue(packNumbers(affinityList(kind, list), stood.length));
       if (drawn === undefined) return arrange(stood, desired);
       const number = unpackNumber(drawn);
-      const index = indexOf(this.#sets[NUMBERED[kind]].kernelValue(packNumber(number)));
+      const index = indexOf(this.sets[NUMBERED[kind]].kernelValue(packNumber(number)));
       stood.push(index);
       if (index >= 0) known.set(desired.id(index), number);
     }
@@ -148,7 +148,7 @@ export class AffinityNumbers {
       const number = ENDPOINT_NUMBERS.value + this.#last;
       const isUsed = (set: ElementSet): boolean =>
         set.has(packNumber(number)) || set.kernelValue(packNumber(number)) !== undefined;
-      if (!LIST_KINDS.some((kind) => isUsed(this.#sets[NUMBERED[kind]]))) return number;
+      if (!LIST_KINDS.some((kind) => isUsed(this.sets[NUMBERED[kind]]))) return number;
     }
   }
 }

@@ -40,17 +40,17 @@ interface Spares {
 }
 
 export class DrawChains {
-  readonly #table: TableDeclarations;
-  readonly #sets: ElementSets;
   /** Number of uses of each value, by elements and by spares. A value that marks also uses its twin. */
   readonly #uses = new Uses<number>();
   /** Keyed by list value without a count. Lists that mark share the spares of their twins. */
   readonly #spares = new Map<number, Spares>();
   #masqueradeBit: number;
 
-  constructor(table: TableDeclarations, sets: ElementSets, masqueradeBit: number) {
-    this.#table = table;
-    this.#sets = sets;
+  constructor(
+    private readonly table: TableDeclarations,
+    private readonly sets: ElementSets,
+    masqueradeBit: number,
+  ) {
     this.#masqueradeBit = masqueradeBit;
   }
 
@@ -95,8 +95,8 @@ export class DrawChains {
     for (const [value, since] of this.#uses.takeOverdue(now, forMs)) {
       const list = unpackList(value);
       // The element goes after a grace period, and the chain stays as long.
-      this.#sets.dispatch.delete(packNumber(value), true);
-      this.#table.removeChain(drawChainName(list));
+      this.sets.dispatch.delete(packNumber(value), true);
+      this.table.removeChain(drawChainName(list));
       if (list.kind === "masq") this.#uses.release(drawnBy(value), since);
     }
   }
@@ -124,7 +124,7 @@ export class DrawChains {
   }
 
   #mapOf({ shard, nodePort }: ListValue): ElementSet {
-    return nodePort ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shard];
+    return nodePort ? this.sets.nodePortEndpoints : this.sets.endpoints[shard];
   }
 
   /**
@@ -135,7 +135,7 @@ export class DrawChains {
     const cheap = spares.map.kernelSize <= 2 * LARGE_MAP;
     for (let count = 1; count <= SPARE_COUNTS; count++) {
       const value = withCount(spares.list, count);
-      const exists = this.#uses.isUsed(value) || this.#sets.dispatch.kernelValue(packNumber(value)) !== undefined;
+      const exists = this.#uses.isUsed(value) || this.sets.dispatch.kernelValue(packNumber(value)) !== undefined;
       if (cheap || exists) this.#keep(spares, value);
     }
   }
@@ -154,10 +154,10 @@ export class DrawChains {
         : list.kind === "affinity"
           ? [drawNumber(list.count)]
           : [resetPriority, drawFrom(list)];
-    this.#table.chain({ chain, rules: [{ statements }] });
+    this.table.chain({ chain, rules: [{ statements }] });
     if (list.kind === "affinity") return;
-    const verdict = this.#table.verdictId({ verdict: "goto", chain });
-    this.#sets.dispatch.put(packNumber(packList(list)), packNumber(verdict));
+    const verdict = this.table.verdictId({ verdict: "goto", chain });
+    this.sets.dispatch.put(packNumber(packList(list)), packNumber(verdict));
   }
 }
 

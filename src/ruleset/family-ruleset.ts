@@ -121,7 +121,6 @@ const NOTHING_EXPANDED: Omit<Expansion, "endpoints"> = {
 
 export class FamilyRuleset {
   readonly family: IpFamily;
-  readonly #table: TableDeclarations;
   readonly #keys: KeyPacker;
   readonly #expander: ServiceExpander;
   readonly #affinity: AffinityNumbers;
@@ -135,9 +134,13 @@ export class FamilyRuleset {
   #options: SkeletonOptions;
 
   /** @param firstNumber for endpoints with affinity; random by default, see AffinityNumbers. */
-  constructor(table: TableDeclarations, family: IpFamily, options: RulesetOptions, firstNumber?: number) {
+  constructor(
+    private readonly table: TableDeclarations,
+    family: IpFamily,
+    options: RulesetOptions,
+    firstNumber?: number,
+  ) {
     this.family = family;
-    this.#table = table;
     this.#keys = new KeyPacker(family);
     this.#options = { ...options, family };
     this.#counters = options.counters ?? "off";
@@ -423,7 +426,7 @@ export class FamilyRuleset {
   }
 
   #declareOwn(state: ServiceState): void {
-    for (const object of state.flatMap(ownObjects)) object.declare(this.#table, this.#options);
+    for (const object of state.flatMap(ownObjects)) object.declare(this.table, this.#options);
     const hasSctp = !this.#onDemand.inUse.has("sctp") && state.some(({ view }) => view.protocol === "SCTP");
     if (hasSctp && this.#onDemand.useSctp()) this.#declare();
   }
@@ -432,8 +435,8 @@ export class FamilyRuleset {
     const removed = before.flatMap(ownObjects);
     for (const { kind, name } of removed) {
       if (kept.has(name)) continue;
-      if (kind === "chain") this.#table.removeChain(name);
-      else this.#table.removeSet(name);
+      if (kind === "chain") this.table.removeChain(name);
+      else this.table.removeSet(name);
     }
   }
 
@@ -505,7 +508,7 @@ export class FamilyRuleset {
   #declare(): void {
     const nets = this.#sets.serviceCIDRs.nets();
     const serviceCIDR = nets.length === 1 && !nets[0].includes("-") ? { serviceCIDR: nets[0] } : {};
-    declareSkeleton(this.#table, { ...this.#options, ...serviceCIDR }, this.#onDemand.inUse);
+    declareSkeleton(this.table, { ...this.#options, ...serviceCIDR }, this.#onDemand.inUse);
   }
 
   #replaceNodePortIPs(): void {

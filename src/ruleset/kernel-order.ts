@@ -12,13 +12,10 @@ import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 
 export class KernelOrder {
-  readonly #sets: ElementSets;
-  readonly #keys: KeyPacker;
-
-  constructor(sets: ElementSets, keys: KeyPacker) {
-    this.#sets = sets;
-    this.#keys = keys;
-  }
+  constructor(
+    private readonly sets: ElementSets,
+    private readonly keys: KeyPacker,
+  ) {}
 
   /** The endpoints of a list, in the kernel's order if it has the list. */
   order(view: ServicePortView, kind: ListKind): EndpointList {
@@ -27,7 +24,7 @@ export class KernelOrder {
     const { set, key, base } = this.#listOf(view, kind);
     // Most lists are there in the desired order, which this detects without building anything.
     if (set.kernelValue(key.at(base)) === undefined) return desired;
-    if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(desired), desired.length)) return desired;
+    if (set.kernelHoldsList(key.service, base, this.keys.endpoints(desired), desired.length)) return desired;
     const stood = this.stood(view)(kind);
     return arrange(
       Array.from({ length: desired.length }, (_, index) => stood(index)),
@@ -39,7 +36,7 @@ export class KernelOrder {
   stood(view: ServicePortView): Stood {
     return (kind) => {
       const { set, key, base } = this.#listOf(view, kind);
-      const indexOf = this.#keys.finder(endpointsOf(view, kind));
+      const indexOf = this.keys.finder(endpointsOf(view, kind));
       return (index) => indexOf(set.kernelValue(key.at(base + index)));
     };
   }
@@ -55,9 +52,9 @@ export class KernelOrder {
     const base = kind === "local" ? LOCAL_INDEX_BASE : 0;
     const key =
       vip === undefined
-        ? this.#keys.nodePort(view.protocol, view.nodePort)
-        : this.#keys.vip(vip, view.protocol, view.port);
-    const set = vip === undefined ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shardOf(key.service)];
+        ? this.keys.nodePort(view.protocol, view.nodePort)
+        : this.keys.vip(vip, view.protocol, view.port);
+    const set = vip === undefined ? this.sets.nodePortEndpoints : this.sets.endpoints[shardOf(key.service)];
     return { set, key, base };
   }
 }

@@ -30,11 +30,8 @@ export type InUse = Pick<ReadonlyMap<OnDemandRole, unknown>, "has">;
 export class RulesOnDemand {
   /** A map uses its rules as long as it has elements. */
   readonly #uses = new Uses<OnDemandRole>();
-  readonly #sets: ElementSets;
 
-  constructor(sets: ElementSets) {
-    this.#sets = sets;
-  }
+  constructor(private readonly sets: ElementSets) {}
 
   get inUse(): InUse {
     return this.#uses.present;
@@ -67,6 +64,6 @@ export class RulesOnDemand {
   }
 
   #isFilled(role: (typeof ROLES)[number]): boolean {
-    return (this.#sets[role]?.size ?? 0) > 0;
+    return (this.sets[role]?.size ?? 0) > 0;
   }
 }

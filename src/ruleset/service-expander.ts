@@ -47,41 +47,37 @@ export function differInEndpoints(before: ServicePortState, after: ServicePortSt
 }
 
 export class ServiceExpander {
-  readonly #sets: ElementSets;
-  readonly #keys: KeyPacker;
-  readonly #table: TableDeclarations;
-
   /** @param sets the ones for limits exist once an Expansion's `limits` has been called. */
-  constructor(table: TableDeclarations, sets: ElementSets, keys: KeyPacker) {
-    this.#table = table;
-    this.#sets = sets;
-    this.#keys = keys;
-  }
+  constructor(
+    private readonly table: TableDeclarations,
+    private readonly sets: ElementSets,
+    private readonly keys: KeyPacker,
+  ) {}
 
   /** Passes all elements of `state` to `to`. */
   expand(state: ServicePortState, to: Expansion): void {
     const { view } = state;
-    const keys = this.#keys;
-    if (view.clusterIP !== undefined) to.element(this.#sets.clusterIPs, keys.address(view.clusterIP));
+    const keys = this.keys;
+    if (view.clusterIP !== undefined) to.element(this.sets.clusterIPs, keys.address(view.clusterIP));
     this.expandLists(state, to);
     for (const { chain, addresses } of firewallsOf(view)) {
       for (const address of addresses) {
         const verdict = this.#verdict({ verdict: "goto", chain });
-        to.element(this.#sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, verdict);
+        to.element(this.sets.firewallIPs, keys.vip(address, view.protocol, view.port).service, verdict);
       }
     }
     if (state.limits !== undefined) this.#limit(state, state.limits, to);
-    expandAffinity(state, this.#sets, keys, to);
+    expandAffinity(state, this.sets, keys, to);
     this.expandHairpins(state, to);
   }
 
   /** Passes the list of each address, and the endpoints of the lists, to `to`. */
   expandLists(state: ServicePortState, to: Expansion): void {
     const { view } = state;
-    forEachAddress(view, this.#keys, (key, roles, isExternal) => {
+    forEachAddress(view, this.keys, (key, roles, isExternal) => {
       if (isExternal && view.externalPolicyLocal) this.#serveLocally(state, key, roles, to);
       else this.#serve(state, key, roles, kindOf(view, isExternal), to);
-      if (view.resetRemovedEndpoints) to.element(this.#sets[roles.resets], key.service);
+      if (view.resetRemovedEndpoints) to.element(this.sets[roles.resets], key.service);
     });
   }
 
@@ -95,16 +91,16 @@ export class ServiceExpander {
   /** Policy Local: a packet's source decides on its list. */
   #serveLocally(state: ServicePortState, key: ServiceKey, roles: AddressRoles, to: Expansion): void {
     const { view, cluster, local } = state;
-    if (local.length === 0) to.element(this.#sets[roles.noEndpoints], key.service, this.#refusal(view));
+    if (local.length === 0) to.element(this.sets[roles.noEndpoints], key.service, this.#refusal(view));
     if (cluster.length === 0 && local.length === 0) return;
-    to.element(this.#sets[roles.services], key.service, packNumber(bySource(roles.nodePort)));
-    if (cluster.length > 0) this.#list(state, key, roles, "cluster", this.#sets[roles.cluster], to);
-    if (local.length > 0) this.#list(state, key, roles, "local", this.#sets[roles.local], to);
+    to.element(this.sets[roles.services], key.service, packNumber(bySource(roles.nodePort)));
+    if (cluster.length > 0) this.#list(state, key, roles, "cluster", this.sets[roles.cluster], to);
+    if (local.length > 0) this.#list(state, key, roles, "local", this.sets[roles.local], to);
   }
 
   #serve(state: ServicePortState, key: ServiceKey, roles: AddressRoles, kind: DrawKind, to: Expansion): void {
-    if (listOf(state, kind).length > 0) this.#list(state, key, roles, kind, this.#sets[roles.services], to);
-    else to.element(this.#sets[roles.noEndpoints], key.service, this.#refusal(state.view));
+    if (listOf(state, kind).length > 0) this.#list(state, key, roles, kind, this.sets[roles.services], to);
+    else to.element(this.sets[roles.noEndpoints], key.service, this.#refusal(state.view));
   }
 
   /**
@@ -115,10 +111,10 @@ export class ServiceExpander {
     const { view, local } = state;
     to.limits(limits);
     // A service may still have a former state after its maps are gone.
-    if (this.#sets.limits === undefined) return;
-    to.element(this.#sets.limits, packNumber(number), this.#verdict({ verdict: "jump", chain: limitChain(limits) }));
-    forEachAddress(view, this.#keys, (key, { limited }, isExternal) => {
-      const map = this.#sets[limited];
+    if (this.sets.limits === undefined) return;
+    to.element(this.sets.limits, packNumber(number), this.#verdict({ verdict: "jump", chain: limitChain(limits) }));
+    forEachAddress(view, this.keys, (key, { limited }, isExternal) => {
+      const map = this.sets[limited];
       const isServed =
         listOf(state, kindOf(view, isExternal)).length > 0 ||
         (isExternal && view.externalPolicyLocal && local.length > 0);
@@ -142,7 +138,7 @@ export class ServiceExpander {
       const value = affinityList(kind, state.affinity.list);
       to.element(into, key.service, packNumber(value));
       const verdict = this.#verdict({ verdict: "goto", chain: ownNames(state.view).draw[kind] });
-      to.element(this.#sets.dispatch, packNumber(value), verdict);
+      to.element(this.sets.dispatch, packNumber(value), verdict);
       return;
     }
     const list = placesOf(state, kind);
@@ -152,7 +148,7 @@ export class ServiceExpander {
     const value = packList({ kind, count: list.length, shard, nodePort, ...slots });
     to.list(value);
     to.element(into, key.service, packNumber(value));
-    const endpoints = nodePort ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shard];
+    const endpoints = nodePort ? this.sets.nodePortEndpoints : this.sets.endpoints[shard];
     to.endpoints(endpoints, key, kind === "local" ? LOCAL_INDEX_BASE : 0, list);
   }
 
@@ -161,7 +157,7 @@ export class ServiceExpander {
   }
 
   #verdict(verdict: Verdict): Uint8Array {
-    return packNumber(this.#table.verdictId(verdict));
+    return packNumber(this.table.verdictId(verdict));
   }
 
   /**
@@ -171,7 +167,7 @@ export class ServiceExpander {
   #hairpins({ protocol }: ServicePortView, list: EndpointList, remote: boolean, to: Expansion): void {
     if (!remote && list.locals === undefined) return;
     for (let i = 0; i < list.length; i++) {
-      if (remote || list.isLocal(i)) to.element(this.#sets.hairpin, this.#keys.hairpin(list, i, protocol));
+      if (remote || list.isLocal(i)) to.element(this.sets.hairpin, this.keys.hairpin(list, i, protocol));
     }
   }
 }

@@ -13,12 +13,8 @@ import type { Addressed } from "../../tools/explain/machine/packet-spec.js";
 
 /** Answers of the daemon. Its methods reject with UserError (DaemonAway) if no daemon of this version answers. */
 export class DaemonAnswers {
-  readonly #socket: string;
-
   /** @param socket path of the daemon's control socket. Default: the one of this network namespace. */
-  constructor(socket = defaultSocketPath()) {
-    this.#socket = socket;
-  }
+  constructor(private readonly socket = defaultSocketPath()) {}
 
   status(): Promise<StatusReport> {
     return this.#ask("status");
@@ -73,12 +69,12 @@ export class DaemonAnswers {
   }
 
   async #items(path: readonly string[], onItems: (items: readonly ServicePortStatus[]) => void): Promise<object> {
-    const answer = askForItems(this.#socket, path, (some) => onItems(some as readonly ServicePortStatus[]));
-    return answer.then((list) => ofThisVersion(list, this.#socket));
+    const answer = askForItems(this.socket, path, (some) => onItems(some as readonly ServicePortStatus[]));
+    return answer.then((list) => ofThisVersion(list, this.socket));
   }
 
   async #ask<T>(...path: readonly string[]): Promise<T> {
-    const answer = ask(this.#socket, ...path).then((one) => ofThisVersion(one, this.#socket));
+    const answer = ask(this.socket, ...path).then((one) => ofThisVersion(one, this.socket));
     return (await answer) as T;
   }
 }

@@ -40,7 +40,6 @@ function passes({ refused, unanswered, dropped }: Filters, packet: TracedPacket)
 }
 
 export class TracePrinter {
-  readonly #options: TracePrinterOptions;
   readonly #output: Output;
   readonly #outcomes = new Map<string, number>();
   readonly #recent = new Map<string, { readonly outcome: string; readonly at: number }>();
@@ -51,16 +50,15 @@ export class TracePrinter {
   #behind = false;
   #printing: Promise<void> = Promise.resolve();
 
-  constructor(options: TracePrinterOptions) {
-    this.#options = options;
+  constructor(private readonly options: TracePrinterOptions) {
     this.#output = new Output(options.write);
   }
 
   packet(packet: TracedPacket): void {
-    const { count } = this.#options;
+    const { count } = this.options;
     if (count !== undefined && this.#printed >= count) return;
     this.#seen++;
-    if (!this.#isNews(packet) || !passes(this.#options, packet)) return;
+    if (!this.#isNews(packet) || !passes(this.options, packet)) return;
     if (this.#waiting >= MOST_WAITING) return this.#skip();
     this.#behind = false;
     this.#printed++;
@@ -72,8 +70,8 @@ export class TracePrinter {
       await this.#print(packet);
       this.#waiting--;
     })();
-    this.#printing.catch(() => this.#options.onFull());
-    if (this.#printed === count) this.#options.onFull();
+    this.#printing.catch(() => this.options.onFull());
+    if (this.#printed === count) this.options.onFull();
   }
 
   /** Resolves to the number of printed packets when all waiting ones are written. */
@@ -94,7 +92,7 @@ export class TracePrinter {
     const more = matched > this.#seen ? `; ${counted(matched, "packet")} matched` : "";
     const lost = losses === 0 ? "" : `; the kernel dropped messages ${losses === 1 ? "once" : `${losses} times`}`;
     const skipped = this.#skipped === 0 ? "" : `; ${this.#skipped} not printed because the reader was too slow`;
-    const what = counted(sum, this.#options.allPackets === true ? "packet" : "connection");
+    const what = counted(sum, this.options.allPackets === true ? "packet" : "connection");
     return `${what}${kinds === "" ? "" : `: ${kinds}`}${more}${lost}${skipped}`;
   }
 
@@ -104,7 +102,7 @@ export class TracePrinter {
     const count = (which: string, by: number): unknown =>
       this.#outcomes.set(which, (this.#outcomes.get(which) ?? 0) + by);
     const key = JSON.stringify([packet.protocol, packet.packet]);
-    const before = this.#options.allPackets === true ? undefined : this.#recent.get(key);
+    const before = this.options.allPackets === true ? undefined : this.#recent.get(key);
     const isRepeated = before !== undefined && packet.at - before.at < REPEATED_MS;
     // The newest is the last.
     this.#recent.delete(key);
@@ -120,16 +118,16 @@ export class TracePrinter {
     this.#skipped++;
     if (this.#behind) return;
     this.#behind = true;
-    this.#options.onBehind();
+    this.options.onBehind();
   }
 
   async #print(packet: TracedPacket): Promise<void> {
-    const names = await this.#options.names.of(packet);
+    const names = await this.options.names.of(packet);
     const { service, endpoint } = names;
     const { at, ...rest } = packet;
     const line =
-      this.#options.output === "text"
-        ? outcomeLine(packet, names, this.#options.width)
+      this.options.output === "text"
+        ? outcomeLine(packet, names, this.options.width)
         : JSON.stringify({
             ...LINE,
             time: new Date(at).toISOString(),

@@ -37,15 +37,16 @@ const sum = (numbers: readonly number[]): number => numbers.reduce((total, one) 
 /** Lines of items, as they come. */
 export class Table<T> {
   readonly #columns: readonly Column<T>[];
-  readonly #options: TableOptions;
   /** Rows that wait until the layout is decided. Undefined afterwards. */
   #waiting: string[][] | undefined = [];
   #shown: readonly number[] = [];
   #widths: readonly number[] = [];
 
-  constructor(columns: readonly Column<T>[], options: TableOptions) {
+  constructor(
+    columns: readonly Column<T>[],
+    private readonly options: TableOptions,
+  ) {
     this.#columns = columns.filter(({ wide }) => wide === undefined || wide === (options.wide ?? false));
-    this.#options = options;
   }
 
   /** Returns the lines that can be printed now. */
@@ -53,7 +54,7 @@ export class Table<T> {
     const cells = this.#columns.map((column) => printable(column.text(item)));
     if (this.#waiting === undefined) return [this.#line(cells)];
     this.#waiting.push(cells);
-    return this.#waiting.length >= (this.#options.sample ?? Infinity) ? this.flush() : [];
+    return this.#waiting.length >= (this.options.sample ?? Infinity) ? this.flush() : [];
   }
 
   /** Decides the layout, unless it is already decided, and returns the waiting lines. */
@@ -62,12 +63,12 @@ export class Table<T> {
     if (rows === undefined) return [];
     this.#waiting = undefined;
     this.#decide(rows);
-    const titles = this.#options.headers ? [this.#columns.map(({ title }) => title)] : [];
+    const titles = this.options.headers ? [this.#columns.map(({ title }) => title)] : [];
     return [...titles, ...rows].map((cells) => this.#line(cells));
   }
 
   #decide(rows: readonly (readonly string[])[]): void {
-    const { headers, wide = false, width: limit = Infinity } = this.#options;
+    const { headers, wide = false, width: limit = Infinity } = this.options;
     const fewRows = rows.length <= 1;
     const widths = this.#columns.map(({ title, usual = 0 }, i) => {
       let width = Math.max(headers ? title.length : 0, fewRows ? usual : 0);
@@ -89,7 +90,7 @@ export class Table<T> {
 
   /** Aligns the shown cells. If they are too long for the line, the longest lose their middle. */
   #line(all: readonly string[]): string {
-    const { wide = false, width: limit } = this.#options;
+    const { wide = false, width: limit } = this.options;
     const cells = this.#shown.map((i) => all[i] || "-");
     const widths = cells.map((cell, i) => Math.max(cell.length, this.#widths[this.#shown[i]]));
     if (limit !== undefined && !wide) shrink(widths, limit - GAP.length * (cells.length - 1));

@@ -145,18 +145,14 @@ function directionOf({ status }: ConntrackEntry): Direction {
  * Runs garbage collection over a table. Rejects with the table's error; entries deleted before the error stay deleted.
  */
 export class GarbageCollector {
-  readonly #options: GcOptions;
-
-  constructor(options: GcOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: GcOptions) {}
 
   async run(request: GcRequest = {}): Promise<GcReport> {
     const started = performance.now();
     const meant = familiesOf(compileFilter(request.filter ?? {}, "gc"));
     const families: GcFamilyReport[] = [];
-    for (const family of this.#options.families) {
-      if (meant.has(family)) families.push(await new FamilyRun(this.#options, family, request).run());
+    for (const family of this.options.families) {
+      if (meant.has(family)) families.push(await new FamilyRun(this.options, family, request).run());
     }
     return { families, ms: performance.now() - started, deleteRatio: ratioOf(families) };
   }
@@ -170,9 +166,6 @@ function ratioOf(families: readonly GcFamilyReport[]): number | undefined {
 }
 
 class FamilyRun {
-  readonly #options: GcOptions;
-  readonly #family: IpFamily;
-  readonly #request: GcRequest;
   readonly #counts: Record<Direction, MutableCounts> = {
     original: { alive: 0, deleted: 0, orphaned: 0 },
     reply: { alive: 0, deleted: 0, orphaned: 0 },
@@ -180,20 +173,20 @@ class FamilyRun {
   readonly #reasons: Partial<Record<GcReason, number>> = {};
   readonly #candidates: Candidate[] = [];
 
-  constructor(options: GcOptions, family: IpFamily, request: GcRequest) {
-    this.#options = options;
-    this.#family = family;
-    this.#request = request;
-  }
+  constructor(
+    private readonly options: GcOptions,
+    private readonly family: IpFamily,
+    private readonly request: GcRequest,
+  ) {}
 
   async run(): Promise<GcFamilyReport> {
-    const { table, model, former, nodePortAddresses } = this.#options;
-    const family = this.#family;
+    const { table, model, former, nodePortAddresses } = this.options;
+    const family = this.family;
     const known = new ServiceKnowledge(model, former, family, await nodePortAddresses(family));
-    const prefilter = this.#request.onAlive === undefined ? await this.#prefilter(known) : undefined;
-    const whole = this.#request.filter === undefined;
+    const prefilter = this.request.onAlive === undefined ? await this.#prefilter(known) : undefined;
+    const whole = this.request.filter === undefined;
     const claims = former.claims(family);
-    const filter = { ...this.#request.filter, family };
+    const filter = { ...this.request.filter, family };
     let handedOver = 0;
     let answered = 0;
     const result = await table.dump(
@@ -215,9 +208,9 @@ class FamilyRun {
   }
 
   async #prefilter(known: ServiceKnowledge): Promise<ConntrackPrefilter> {
-    const { model, former } = this.#options;
-    const prefilter = new PrefilterBuilder(this.#family, known.prefilterAddresses, "orphans");
-    await prefilter.addAll({ model, former }, [...model.services()], former.claims(this.#family));
+    const { model, former } = this.options;
+    const prefilter = new PrefilterBuilder(this.family, known.prefilterAddresses, "orphans");
+    await prefilter.addAll({ model, former }, [...model.services()], former.claims(this.family));
     return prefilter.build();
   }
 
@@ -227,7 +220,7 @@ class FamilyRun {
       const decision = decide(entry, known);
       if (decision.action === "delete") {
         stale.push({ entry, why: decision.reason });
-        this.#options.former.meet(entry);
+        this.options.former.meet(entry);
       } else if (!this.#becomesCandidate(entry, known)) {
         this.#stays(entry);
       }
@@ -238,14 +231,14 @@ class FamilyRun {
 
   #stays(entry: ConntrackEntry): void {
     this.#counts[directionOf(entry)].alive++;
-    this.#request.onAlive?.(entry);
+    this.request.onAlive?.(entry);
   }
 
   async #remove(going: readonly Going[]): Promise<void> {
     if (going.length === 0) return;
-    const { dryRun = false, onEntry } = this.#request;
+    const { dryRun = false, onEntry } = this.request;
     const entries = going.map(({ entry }) => entry);
-    const absent = new Set(dryRun ? [] : (await this.#options.table.deleteAll(entries)).absentAt);
+    const absent = new Set(dryRun ? [] : (await this.options.table.deleteAll(entries)).absentAt);
     for (const [at, { entry, why }] of going.entries()) {
       if (!absent.has(at)) {
         this.#counts[directionOf(entry)].deleted++;
@@ -258,7 +251,7 @@ class FamilyRun {
   #becomesCandidate(entry: ConntrackEntry, known: ServiceKnowledge): boolean {
     const owner = orphanOf(entry, known);
     if (owner === undefined) return false;
-    if (owner === "former") this.#options.former.meet(entry);
+    if (owner === "former") this.options.former.meet(entry);
     const { source, sourcePort, protocol } = entry.reply;
     // Copy the entry, so that the candidate does not keep its chunk in memory.
     this.#candidates.push({
@@ -270,10 +263,10 @@ class FamilyRun {
 
   /** Candidates whose endpoint is listed in some slice are not orphans after all. */
   async #settleCandidates(): Promise<void> {
-    const { orphans = "none", onEntry } = this.#request;
+    const { orphans = "none", onEntry } = this.request;
     const candidates = this.#candidates.splice(0);
     const sought = new Set(candidates.map(({ endpoint }) => endpoint));
-    const named = this.#options.model.endpointsAmong(this.#family, sought);
+    const named = this.options.model.endpointsAmong(this.family, sought);
     const purged: Going[] = [];
     for (const { entry, endpoint } of candidates) {
       if (named.has(endpoint)) {

@@ -24,7 +24,6 @@ interface GcRunnerOptions extends Pick<GcRequest, "onEntry" | "onAlive"> {
 }
 
 export class GcRunner {
-  readonly #options: GcRunnerOptions;
   readonly #now: () => number;
   #intervalMs: number;
   /** The next run must make room. */
@@ -33,8 +32,7 @@ export class GcRunner {
   readonly #runner: BoundedFrequencyRunner;
   #started = false;
 
-  constructor(options: GcRunnerOptions) {
-    this.#options = options;
+  constructor(private readonly options: GcRunnerOptions) {
     this.#now = options.now ?? (() => performance.now());
     const { interval = "adaptive" } = options;
     this.#intervalMs = interval === "adaptive" ? GC_START_MS : interval;
@@ -57,7 +55,7 @@ export class GcRunner {
   /** Runs early: now, or GC_MIN_MS after the last run began. An early run also purges closing orphans. */
   trigger(reason: string): void {
     if (!this.#started) return;
-    if (!this.#early) this.#options.log.debug({ reason }, "collecting stale entries early");
+    if (!this.#early) this.options.log.debug({ reason }, "collecting stale entries early");
     this.#early = true;
     this.#runner.requestIn(0);
   }
@@ -69,7 +67,7 @@ export class GcRunner {
   }
 
   async #run(): Promise<WriteOutcome> {
-    const { collector, log, interval = "adaptive", onEntry, onAlive } = this.#options;
+    const { collector, log, interval = "adaptive", onEntry, onAlive } = this.options;
     const orphans = this.#early ? "closing" : "spent";
     this.#early = false;
     const started = this.#now();
@@ -83,7 +81,7 @@ export class GcRunner {
         const deleted = directions.original.deleted + directions.reply.deleted;
         if (deleted > 0) log.info({ family, deleted, reasons }, "stale entries deleted");
       }
-      this.#options.onRun?.(report);
+      this.options.onRun?.(report);
     } catch (error) {
       log.warn({ err: error, retryMs: this.#intervalMs }, "collecting stale entries failed");
     }

@@ -37,14 +37,12 @@ const INTERVAL_MS = 10_000;
 const HINT = `when it is full, ${CONNTRACK_EVICTION}. To prevent that, ${CONNTRACK_REMEDY}`;
 
 export class PressureMonitor {
-  readonly #options: PressureOptions;
   readonly #runner: BoundedFrequencyRunner;
   #before: PressureReport | undefined;
   #warned = false;
   #failing = false;
 
-  constructor(options: PressureOptions) {
-    this.#options = options;
+  constructor(private readonly options: PressureOptions) {
     const limits = { gapMs: 0, maxRetryMs: INTERVAL_MS };
     this.#runner = new BoundedFrequencyRunner(() => this.#sample(), limits);
   }
@@ -59,7 +57,7 @@ export class PressureMonitor {
   }
 
   async #sample(): Promise<WriteOutcome> {
-    const { table, log, intervalMs: againMs = INTERVAL_MS } = this.#options;
+    const { table, log, intervalMs: againMs = INTERVAL_MS } = this.options;
     try {
       const [entries, max, stats] = await Promise.all([table.count(), table.max(), table.stats()]);
       const pressure = max > 0 ? Math.min(1, entries / max) : 0;
@@ -74,7 +72,7 @@ export class PressureMonitor {
   }
 
   #evaluate(report: PressureReport): void {
-    const { log } = this.#options;
+    const { log } = this.options;
     const before = this.#before;
     this.#before = report;
     if (report.pressure > WARN_PRESSURE && !this.#warned) {
@@ -86,10 +84,10 @@ export class PressureMonitor {
       this.#warned = false;
       log.info({ entries: report.entries, max: report.max }, "connection tracking table relieved");
     }
-    this.#options.onSample?.(report);
-    if (report.pressure > WARN_PRESSURE) this.#options.onDistress?.("pressure");
+    this.options.onSample?.(report);
+    if (report.pressure > WARN_PRESSURE) this.options.onDistress?.("pressure");
     if (before === undefined) return;
-    if (report.insertFailed > before.insertFailed) this.#options.onDistress?.("insert-failed");
-    if (report.dropped > before.dropped) this.#options.onDistress?.("table-full");
+    if (report.insertFailed > before.insertFailed) this.options.onDistress?.("insert-failed");
+    if (report.dropped > before.dropped) this.options.onDistress?.("table-full");
   }
 }

@@ -22,8 +22,6 @@ interface CoalescingWorkerOptions<S> {
 
 /** Never runs `work` twice at a time. `work` resolves to whether there was anything to do; a rejection is a failure. */
 export class CoalescingWorker<S> {
-  readonly #work: (scope: S) => Promise<boolean>;
-  readonly #options: CoalescingWorkerOptions<S>;
   #pending: S | undefined;
   /** Failed work, until the timer retries it. A change that comes meanwhile neither waits for it nor hastens it. */
   #failed: S | undefined;
@@ -35,9 +33,10 @@ export class CoalescingWorker<S> {
   readonly #stop = new AbortController();
   #stopped = false;
 
-  constructor(work: (scope: S) => Promise<boolean>, options: CoalescingWorkerOptions<S>) {
-    this.#work = work;
-    this.#options = options;
+  constructor(
+    private readonly work: (scope: S) => Promise<boolean>,
+    private readonly options: CoalescingWorkerOptions<S>,
+  ) {
     this.#backoff = new Backoff({ firstMs: options.firstRetryMs, longestMs: options.maxRetryMs });
   }
 
@@ -45,7 +44,7 @@ export class CoalescingWorker<S> {
   add(scope: S): void {
     if (this.#stopped) return;
     if (this.#pending === undefined) this.#pending = scope;
-    else this.#options.merge(this.#pending, scope);
+    else this.options.merge(this.#pending, scope);
     this.#running ??= this.#run();
   }
 
@@ -74,12 +73,12 @@ export class CoalescingWorker<S> {
     for (let scope = await this.#next(); scope !== undefined; scope = await this.#next()) {
       const started = performance.now();
       try {
-        if (await this.#work(scope)) this.#backoff.reset();
+        if (await this.work(scope)) this.#backoff.reset();
       } catch (error) {
         this.#fail(scope, error);
       }
       const ended = performance.now();
-      const { pauseFactor, maxPauseMs } = this.#options;
+      const { pauseFactor, maxPauseMs } = this.options;
       this.#pausedUntil = ended + Math.min((ended - started) * pauseFactor, maxPauseMs);
     }
     this.#running = undefined;
@@ -100,9 +99,9 @@ export class CoalescingWorker<S> {
   #fail(scope: S, error: unknown): void {
     if (this.#stopped) return;
     if (this.#failed === undefined) this.#failed = scope;
-    else this.#options.merge(this.#failed, scope);
+    else this.options.merge(this.#failed, scope);
     const retryMs = this.#backoff.next();
-    this.#options.onFailure(error, this.#backoff.failures, retryMs);
+    this.options.onFailure(error, this.#backoff.failures, retryMs);
     this.#endRetry();
     const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
     const timer = setTimeout(() => {

@@ -30,20 +30,18 @@ interface Draining {
 const SLACK_MS = 5;
 
 export class Drains {
-  readonly #options: DrainsOptions;
   readonly #now: () => number;
   /** "family namespace/name" → ServiceTarget.id → its draining endpoints. Ports without any are absent. */
   readonly #draining = new Map<string, Map<string, Draining>>();
   #stopped = false;
 
-  constructor(options: DrainsOptions) {
-    this.#options = options;
+  constructor(private readonly options: DrainsOptions) {
     this.#now = options.now ?? (() => performance.now());
   }
 
   /** The model, with drained endpoints removed and draining ones serving. */
   source(): TargetSource {
-    const { model } = this.#options;
+    const { model } = this.options;
     return {
       services: () => model.services(),
       ownerOf: (...asked) => model.ownerOf(...asked),
@@ -65,7 +63,7 @@ export class Drains {
 
   *#targets(family: IpFamily, service: string): Generator<ServiceTarget, void> {
     const draining = new Set<string>();
-    for (const target of this.#options.model.targets(family, service)) {
+    for (const target of this.options.model.targets(family, service)) {
       if (target.draining !== undefined) draining.add(target.id);
       yield this.#seen(family, target);
     }
@@ -125,9 +123,9 @@ export class Drains {
   #end(family: IpFamily, { service, id, protocol, port }: ServiceTarget): void {
     const key = `${family} ${service}`;
     if (this.#draining.get(key)?.has(id) !== true) return;
-    const target = this.#options.model.target(family, service, "port", protocol, port);
+    const target = this.options.model.target(family, service, "port", protocol, port);
     // The port is gone, so forget its endpoints.
     if (target?.id !== id) return this.#note(key, id, undefined);
-    this.#options.onOver(family, service);
+    this.options.onOver(family, service);
   }
 }

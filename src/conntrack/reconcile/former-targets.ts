@@ -40,14 +40,12 @@ export class FormerTargets {
   readonly #all = new Map<AddressKey, Remembered>();
   /** "family namespace/name" → keys. */
   readonly #byService = new Map<string, Set<AddressKey>>();
-  readonly #max: number;
-  readonly #maxEndpoints: number;
   #endpoints = 0;
 
-  constructor(max = MAX_FORMER, maxEndpoints = MAX_ENDPOINTS) {
-    this.#max = max;
-    this.#maxEndpoints = maxEndpoints;
-  }
+  constructor(
+    private readonly max = MAX_FORMER,
+    private readonly maxEndpoints = MAX_ENDPOINTS,
+  ) {}
 
   get size(): number {
     return this.#all.size;
@@ -69,7 +67,7 @@ export class FormerTargets {
     // Insert it again, so that it is the youngest.
     this.#delete(key);
     this.#set(key, { claim, cause, service, times });
-    while (this.#all.size > this.#max || (this.#endpoints > this.#maxEndpoints && this.#all.size > 1)) {
+    while (this.#all.size > this.max || (this.#endpoints > this.maxEndpoints && this.#all.size > 1)) {
       const oldest = this.#all.keys().next();
       if (oldest.done !== true) this.#delete(oldest.value);
     }

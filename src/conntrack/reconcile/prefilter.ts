@@ -46,7 +46,6 @@ class Bytes {
 }
 
 export class PrefilterBuilder {
-  readonly #family: IpFamily;
   readonly #all: boolean;
   readonly #nodePortAddresses: readonly string[];
   readonly #addressBytes: number;
@@ -60,9 +59,12 @@ export class PrefilterBuilder {
    * @param purpose stale: pass on entries that the decision may delete. orphans: also pass on entries of any protocol
    * whose endpoint is not one of their service.
    */
-  constructor(family: IpFamily, nodePortAddresses: Iterable<string>, purpose: "stale" | "orphans" = "stale") {
+  constructor(
+    private readonly family: IpFamily,
+    nodePortAddresses: Iterable<string>,
+    purpose: "stale" | "orphans" = "stale",
+  ) {
     this.#all = purpose === "orphans";
-    this.#family = family;
     this.#nodePortAddresses = [...nodePortAddresses];
     this.#addressBytes = family === "ip" ? 4 : 16;
   }
@@ -91,7 +93,7 @@ export class PrefilterBuilder {
   ): Promise<void> {
     const timeSlice = new TimeSlice(SLICE_MS);
     for (const service of services) {
-      for (const target of model.targets(this.#family, service)) {
+      for (const target of model.targets(this.family, service)) {
         this.addTarget(target);
         onTarget?.(target);
         if (timeSlice.spent) await timeSlice.yield();
@@ -130,7 +132,7 @@ export class PrefilterBuilder {
 
   build(): ConntrackPrefilter {
     return {
-      family: this.#family,
+      family: this.family,
       destinations: this.#destinations.written(),
       lists: Uint32Array.from(this.#lists),
       endpoints: this.#endpoints.written(),

@@ -98,14 +98,12 @@ interface Tally {
 }
 
 export class Reconciler {
-  readonly #options: ReconcilerOptions;
   readonly #workers: Readonly<Record<IpFamily, Readonly<Record<Mode, CoalescingWorker<Scope>>>>>;
   /** Timer → promise that resolves when the repetition has started or was cancelled. */
   readonly #followUps = new Map<NodeJS.Timeout, PromiseWithResolvers<void>>();
   #stopped = false;
 
-  constructor(options: ReconcilerOptions) {
-    this.#options = options;
+  constructor(private readonly options: ReconcilerOptions) {
     const retries = {
       merge: mergeScope,
       firstRetryMs: options.firstRetryMs ?? FIRST_RETRY_MS,
@@ -192,7 +190,7 @@ export class Reconciler {
     const known = await this.#knowledge(family);
     const started = performance.now();
     const prefilter = new PrefilterBuilder(family, known.prefilterAddresses);
-    const { model, former } = this.#options;
+    const { model, former } = this.options;
     // Yield first, because the first write of all services already takes long in this turn.
     if (scope.all) await yieldToEventLoop();
     let told = "";
@@ -215,13 +213,13 @@ export class Reconciler {
   }
 
   async #knowledge(family: IpFamily): Promise<ServiceKnowledge> {
-    const { model, former, nodePortAddresses } = this.#options;
+    const { model, former, nodePortAddresses } = this.options;
     return new ServiceKnowledge(model, former, family, await nodePortAddresses(family));
   }
 
   /** Reports the service if it asks for resets. Returns whether it does. */
   #tellsResets({ resetRemovedEndpoints, service }: ServiceTarget): boolean {
-    if (resetRemovedEndpoints) this.#options.onResetsAsked?.(service);
+    if (resetRemovedEndpoints) this.options.onResetsAsked?.(service);
     return resetRemovedEndpoints;
   }
 
@@ -231,7 +229,7 @@ export class Reconciler {
     tally: Tally,
     prefilter?: ConntrackPrefilter,
   ): Promise<void> {
-    const { table } = this.#options;
+    const { table } = this.options;
     const { interrupted } = await table.dump(
       filter,
       async (entries) => {
@@ -244,7 +242,7 @@ export class Reconciler {
   }
 
   async #delete(entries: readonly ConntrackEntry[], known: ServiceKnowledge, tally: Tally): Promise<void> {
-    const { table, former, onDeleted } = this.#options;
+    const { table, former, onDeleted } = this.options;
     const stale: ConntrackEntry[] = [];
     const reasons: DeleteReason[] = [];
     for (const entry of entries) {
@@ -266,7 +264,7 @@ export class Reconciler {
   }
 
   #finish(family: IpFamily, mode: Mode, scope: Scope, started: number, tally: Tally): void {
-    const { former, log, onPass, settleMs = SETTLE_MS } = this.#options;
+    const { former, log, onPass, settleMs = SETTLE_MS } = this.options;
     const covered = (scope.all ? former.claims(family) : [...scope.claims.values()]).filter(({ protocol }) =>
       isReconciled(protocol, false),
     );
@@ -291,7 +289,7 @@ export class Reconciler {
   }
 
   #failed(error: unknown, failures: number, retryMs: number): void {
-    const { log } = this.#options;
+    const { log } = this.options;
     if (error instanceof InterruptedDump) log.debug({ retryMs }, "dump interrupted; retrying");
     else if (failures === 1) log.error({ err: error, retryMs }, "reconciling connection tracking failed; retrying");
     else log.warn({ err: error, failures, retryMs }, "reconciling connection tracking failed; retrying");

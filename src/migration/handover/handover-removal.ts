@@ -13,13 +13,10 @@ interface RemovalOptions {
 
 /** Removes each family's copy once, when its rules become active for the first time. */
 export class HandoverRemoval implements ProxierObserver {
-  readonly #options: RemovalOptions;
   readonly #seen = new Set<IpFamily>();
   #work: Promise<void> = Promise.resolve();
 
-  constructor(options: RemovalOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: RemovalOptions) {}
 
   synced({ family, ok }: Pick<SyncReport, "family" | "ok">): void {
     if (!ok || this.#seen.has(family)) return;
@@ -34,7 +31,7 @@ export class HandoverRemoval implements ProxierObserver {
 
   async #remove(family: IpFamily, before: Promise<void>): Promise<void> {
     await before;
-    await endFormerHandover(this.#options, family);
+    await endFormerHandover(this.options, family);
   }
 }
 

@@ -68,17 +68,15 @@ interface CleanupPlan {
 }
 
 class TableCleaner {
-  readonly #kernel: Kernel;
-  readonly #family: IpFamily;
-  readonly #table: IptablesTable;
   readonly #ref: TableRef;
   /** How often the kernel reported a chain as in use. */
   readonly #busy = new Map<string, number>();
 
-  constructor(kernel: Kernel, family: IpFamily, table: IptablesTable) {
-    this.#kernel = kernel;
-    this.#family = family;
-    this.#table = table;
+  constructor(
+    private readonly kernel: Kernel,
+    private readonly family: IpFamily,
+    private readonly table: IptablesTable,
+  ) {
     this.#ref = { family, table };
   }
 
@@ -95,7 +93,7 @@ class TableCleaner {
         const plan = await this.#plan();
         if (plan === undefined) return undefined;
         ({ ops } = plan);
-        if (ops.length > 0) await this.#kernel.commit(ops);
+        if (ops.length > 0) await this.kernel.commit(ops);
         return plan.result;
       } catch (error) {
         if (attempt === MOST_ATTEMPTS || !(error instanceof KernelError) || !mayRetry(error)) throw error;
@@ -105,17 +103,17 @@ class TableCleaner {
   }
 
   async #plan(): Promise<CleanupPlan | undefined> {
-    const chains = await this.#kernel.chains(this.#ref);
-    const own = new Set(chains.map(({ chain }) => chain).filter((chain) => isOwnChain(this.#table, chain)));
+    const chains = await this.kernel.chains(this.#ref);
+    const own = new Set(chains.map(({ chain }) => chain).filter((chain) => isOwnChain(this.table, chain)));
     if (own.size === 0) return undefined;
     const users = new Map<string, string>();
     const jumps: Op[] = [];
     for (const { chain, base } of chains) {
       if (own.has(chain)) continue;
-      for (const rule of await this.#kernel.rules(this.#ref, chain)) {
+      for (const rule of await this.kernel.rules(this.#ref, chain)) {
         const target = jumpTarget(rule);
         if (target === undefined || !own.has(target)) continue;
-        if (base !== undefined && isEntryChain(this.#table, target)) {
+        if (base !== undefined && isEntryChain(this.table, target)) {
           jumps.push({ op: "delete", kind: "rule", ...this.#ref, chain, handle: rule.handle });
         } else users.set(target, `a rule of chain ${chain}`);
       }
@@ -134,8 +132,8 @@ class TableCleaner {
         ...gone.map((chain): Op => ({ op: "delete", kind: "chain", ...this.#ref, chain })),
       ],
       result: {
-        family: this.#family,
-        table: this.#table,
+        family: this.family,
+        table: this.table,
         chains: gone.length,
         jumps: jumps.length,
         kept: [...users].map(([chain, user]) => ({ chain, user })),
@@ -147,7 +145,7 @@ class TableCleaner {
   async #reachable(from: Iterable<string>, own: ReadonlySet<string>): Promise<ReadonlySet<string>> {
     const reached = new Set(from);
     for (const chain of reached) {
-      for (const rule of await this.#kernel.rules(this.#ref, chain)) {
+      for (const rule of await this.kernel.rules(this.#ref, chain)) {
         const target = jumpTarget(rule);
         // Iterating a Set also visits elements added meanwhile.
         if (target !== undefined && own.has(target)) reached.add(target);

@@ -94,23 +94,20 @@ export async function ipvsPass(options: IpvsPassOptions): Promise<IpvsPass> {
 const ANY_OUTSIDE: Readonly<Record<IpFamily, string>> = { ip: "192.0.2.1", ip6: "2001:db8::1" };
 
 class Pass {
-  readonly #options: IpvsPassOptions;
   #link: Link | undefined;
   #addresses: readonly LinkAddress[] = [];
   #sets: readonly string[] = [];
 
-  constructor(options: IpvsPassOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: IpvsPassOptions) {}
 
   async run(): Promise<IpvsPass> {
-    const { links, ipset } = this.#options.kernel;
+    const { links, ipset } = this.options.kernel;
     const link = await links.link(IPVS_INTERFACE);
     // kube-proxy's interface is a dummy. kube-proxy also checks this before it deletes one.
     this.#link = link?.kind === "dummy" ? link : undefined;
     this.#addresses = this.#link === undefined ? [] : await links.addressesOf(this.#link.index);
     this.#sets = ((await ipset?.names()) ?? []).filter((name) => this.#serves(familyOfSet(name)));
-    if (this.#options.remove === "when-idle") await this.#useOwnSource();
+    if (this.options.remove === "when-idle") await this.#useOwnSource();
     const servers = await this.#servers();
     const addresses = await this.#unbind(servers.stay);
     const interfaces = await this.#deleteInterface(addresses.left);
@@ -128,7 +125,7 @@ class Pass {
   }
 
   #serves(family: IpFamily | undefined): boolean {
-    return family !== undefined && this.#options.families.has(family);
+    return family !== undefined && this.options.families.has(family);
   }
 
   /**
@@ -137,9 +134,9 @@ class Pass {
    * on a node without kube-proxy's interface.
    */
   async #useOwnSource(): Promise<void> {
-    const { links } = this.#options.kernel;
+    const { links } = this.options.kernel;
     const all = new Set(this.#addresses.map(({ address }) => address));
-    for (const family of this.#options.families) {
+    for (const family of this.options.families) {
       const bound = this.#addresses.filter((one) => one.family === family && !isLinkLocal(one.address));
       if (this.#link === undefined || bound.length === 0) continue;
       const source = await links.sourceTo(ANY_OUTSIDE[family]);
@@ -149,7 +146,7 @@ class Pass {
   }
 
   async #servers() {
-    const { kernel, excluded } = this.#options;
+    const { kernel, excluded } = this.options;
     const marks = {
       bound: new Set(this.#addresses.map(({ address }) => address)),
       nodePorts: await this.#nodePorts(),
@@ -181,8 +178,8 @@ class Pass {
 
   /** Returns the number of connections that the server waits for. Returns undefined if it is gone. */
   async #removeServer(server: VirtualServer): Promise<number | undefined> {
-    const ipvs = this.#options.kernel.ipvs!;
-    if (this.#options.remove === "when-idle") {
+    const ipvs = this.options.kernel.ipvs!;
+    if (this.options.remove === "when-idle") {
       const destinations = await ipvs.destinations(server);
       const connections = connectionsOf(destinations);
       if (connections > 0) {
@@ -197,10 +194,10 @@ class Pass {
 
   async #nodePorts(): Promise<ReadonlySet<string>> {
     const keys: string[] = [];
-    for (const family of this.#options.families) {
+    for (const family of this.options.families) {
       for (const [set, protocol] of nodePortSets(family)) {
         if (!this.#sets.includes(set)) continue;
-        keys.push(...nodePortKeys(family, protocol, (await this.#options.kernel.ipset?.ports(set)) ?? []));
+        keys.push(...nodePortKeys(family, protocol, (await this.options.kernel.ipset?.ports(set)) ?? []));
       }
     }
     return new Set(keys);
@@ -208,7 +205,7 @@ class Pass {
 
   /** @param stay addresses of virtual servers that are left. */
   async #unbind(stay: ReadonlySet<string>) {
-    const { kernel, excluded, remove } = this.#options;
+    const { kernel, excluded, remove } = this.options;
     const free = this.#addresses.filter(
       ({ family, address }) => this.#serves(family) && !stay.has(address) && !isExcluded(address, excluded),
     );
@@ -229,7 +226,7 @@ class Pass {
   /** Returns the number of deleted interfaces. */
   async #deleteInterface(left: readonly LinkAddress[]): Promise<number> {
     if (this.#link === undefined || left.length > 0) return 0;
-    await this.#options.kernel.links.deleteLink(this.#link.index);
+    await this.options.kernel.links.deleteLink(this.#link.index);
     return 1;
   }
 
@@ -239,7 +236,7 @@ class Pass {
     const busy: string[] = [];
     let destroyed = 0;
     for (const set of this.#sets.filter((name) => !families.has(familyOfSet(name)!))) {
-      if ((await this.#options.kernel.ipset!.destroy(set)) === "destroyed") destroyed++;
+      if ((await this.options.kernel.ipset!.destroy(set)) === "destroyed") destroyed++;
       else busy.push(set);
     }
     return { destroyed, busy };

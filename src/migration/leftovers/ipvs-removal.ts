@@ -52,7 +52,6 @@ export async function removeIpvsNow(options: IpvsRemovalOptions, families: reado
 
 /** Does the same while the proxier runs, without cutting connections. */
 export class IpvsRemoval {
-  readonly #options: IpvsRemovalOptions;
   readonly #excluded: readonly Prefix[];
   readonly #families = new Set<IpFamily>();
   #last: IpvsPass | undefined;
@@ -63,8 +62,7 @@ export class IpvsRemoval {
   #busyPasses = 0;
   #failed = false;
 
-  constructor(options: IpvsRemovalOptions) {
-    this.#options = options;
+  constructor(private readonly options: IpvsRemovalOptions) {
     this.#excluded = prefixesOf(options.excludeCIDRs);
   }
 
@@ -102,7 +100,7 @@ export class IpvsRemoval {
 
   /** Runs a pass. Returns whether to check again. */
   async #isLeft(): Promise<boolean> {
-    const { kernel, log } = this.#options;
+    const { kernel, log } = this.options;
     try {
       const families = this.#families;
       const pass = await ipvsPass({ kernel, families, excluded: this.#excluded, remove: "when-idle" });
@@ -119,7 +117,7 @@ export class IpvsRemoval {
   }
 
   #logFirst(pass: IpvsPass): void {
-    const { log } = this.#options;
+    const { log } = this.options;
     if (!foundAny(pass)) return;
     logStaying(log, pass);
     if (isDone(pass)) return;
@@ -132,7 +130,7 @@ export class IpvsRemoval {
   }
 
   #goOn(pass: IpvsPass): boolean {
-    const { log } = this.#options;
+    const { log } = this.options;
     if (isDone(pass)) {
       if (removedAny(this.#removed)) {
         log.info(this.#removed, "leftovers of kube-proxy's IPVS mode removed");

@@ -48,14 +48,12 @@ function ipvsOptions({ kernel, log, root, excludeCIDRs = [] }: LeftoverOptions) 
  * rewritten its rules.
  */
 export class LeftoverRemoval implements ProxierObserver {
-  readonly #options: LeftoverOptions;
   readonly #seen = new Set<IpFamily>();
   readonly #ipvs: IpvsRemoval;
   readonly #returned: ReturnedRules;
   #work: Promise<void> = Promise.resolve();
 
-  constructor(options: LeftoverOptions) {
-    this.#options = options;
+  constructor(private readonly options: LeftoverOptions) {
     this.#ipvs = new IpvsRemoval(ipvsOptions(options));
     this.#returned = new ReturnedRules({ ...options, remove: (family) => this.#cleanAll(family) });
   }
@@ -97,9 +95,9 @@ export class LeftoverRemoval implements ProxierObserver {
 
   async #clean(family: IpFamily, first: boolean, before: Promise<void>): Promise<void> {
     await before;
-    await removeFromNft({ ...this.#options, families: [family] });
+    await removeFromNft({ ...this.options, families: [family] });
     this.#ipvs.start(family);
-    if (first) await reportElsewhere(this.#options);
+    if (first) await reportElsewhere(this.options);
   }
 }
 

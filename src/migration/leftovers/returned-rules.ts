@@ -74,7 +74,6 @@ export function remedyFor(tables: readonly string[]): string {
  * later. Reports rules in the older iptables.
  */
 export class ReturnedRules {
-  readonly #options: ReturnedOptions;
   readonly #families = new Set<IpFamily>();
   readonly #legacyChecks = new Map<IpFamily, LegacyCheck>();
   #found: readonly string[] = [];
@@ -82,8 +81,7 @@ export class ReturnedRules {
   #checks = 0;
   readonly #runner: BoundedFrequencyRunner;
 
-  constructor(options: ReturnedOptions) {
-    this.#options = options;
+  constructor(private readonly options: ReturnedOptions) {
     const check = async () => {
       await this.#checkAll();
       return { ok: true, againMs: EVERY_MS };
@@ -112,22 +110,22 @@ export class ReturnedRules {
     const found: string[] = [];
     for (const family of this.#families) {
       try {
-        if (await servesInNft(this.#options.kernel, family)) {
-          if (removes) await this.#options.remove(family);
+        if (await servesInNft(this.options.kernel, family)) {
+          if (removes) await this.options.remove(family);
           else found.push(`${family} nat`);
         }
         if (await this.#servesInLegacy(family)) found.push(`${family} nat${OF_LEGACY}`);
       } catch (error) {
         // Treats unreadable tables as absent.
         const fields = { family, reason: reasonOf(error) };
-        this.#options.log.debug(fields, "checking for kube-proxy's rules failed; retrying");
+        this.options.log.debug(fields, "checking for kube-proxy's rules failed; retrying");
       }
     }
     this.#report(found);
   }
 
   #report(found: readonly string[]): void {
-    const { log } = this.#options;
+    const { log } = this.options;
     this.#found = found;
     if (found.length > 0 && !this.#said) {
       log.warn({ tables: found, hint: remedyFor(found) }, "rules of kube-proxy's iptables mode found beside ours");
@@ -137,7 +135,7 @@ export class ReturnedRules {
   }
 
   async #servesInLegacy(family: IpFamily): Promise<boolean> {
-    const { kernel, root = "/" } = this.#options;
+    const { kernel, root = "/" } = this.options;
     if (!(await presentTables(family, root)).includes("nat")) return false;
     const check = await checkLegacy(kernel, family, this.#legacyChecks.get(family));
     this.#legacyChecks.set(family, check);

@@ -76,10 +76,7 @@ const FREE = 0xffff;
 class Assignment {
   /** The endpoint of each slot, or FREE. */
   readonly holders: Uint16Array;
-  readonly #hashes: readonly number[];
-  readonly #weights: readonly number[];
   readonly #total: number;
-  readonly #count: number;
   readonly #slotsOfPlace: number;
   readonly #split: number;
   /** Number of slots that each endpoint may still get, and must still get. */
@@ -89,12 +86,13 @@ class Assignment {
   /** Slots that endpoints must still get in total. Never more than the free ones. */
   #needed = 0;
 
-  constructor(hashes: readonly number[], weights: readonly number[], count: number) {
+  constructor(
+    private readonly hashes: readonly number[],
+    private readonly weights: readonly number[],
+    private readonly count: number,
+  ) {
     this.holders = new Uint16Array(count).fill(FREE);
-    this.#hashes = hashes;
-    this.#weights = weights;
     this.#total = sum(weights);
-    this.#count = count;
     this.#slotsOfPlace = Math.max(1, count / PLACES);
     this.#split = Math.min(PLACES, Math.max(0, Math.floor(inLeast(weights)) - SPLIT_BEYOND));
     this.#room = new Int32Array(hashes.length);
@@ -115,8 +113,8 @@ class Assignment {
    * one with weight 1.
    */
   *race(): Pieces<void> {
-    const made = new Int32Array(this.#hashes.length);
-    const roundTime = Math.min(PIECE, this.#count) / this.#total;
+    const made = new Int32Array(this.hashes.length);
+    const roundTime = Math.min(PIECE, this.count) / this.#total;
     for (let round = 0; round < MOST_ROUNDS && !this.#isOver(); round++) {
       for (const endpoint of this.#claimsIn(round, roundTime, made)) {
         if (this.#isOver()) return;
@@ -127,7 +125,7 @@ class Assignment {
   }
 
   #isOver(): boolean {
-    return this.#free <= Math.max(this.#needed, this.#count * LEFT);
+    return this.#free <= Math.max(this.#needed, this.count * LEFT);
   }
 
   /** The endpoints in the order of their claims in this round. @param made number of earlier claims by each endpoint. */
@@ -135,9 +133,9 @@ class Assignment {
     const times: number[] = [];
     for (let i = 0; i < made.length; i++) {
       if (this.#room[i] === 0) continue;
-      const first = phase(this.#hashes[i]);
+      const first = phase(this.hashes[i]);
       for (let claim = made[i]; ; claim++) {
-        const time = (first + claim) / this.#weights[i] / roundTime - round;
+        const time = (first + claim) / this.weights[i] / roundTime - round;
         if (time >= 1) break;
         // Numbers with the endpoint in the last 16 bits sort many times as fast as pairs.
         times.push(Math.floor(time * 2 ** 36) * 2 ** 16 + i);
@@ -147,14 +145,14 @@ class Assignment {
   }
 
   #claim(endpoint: number, number: number): void {
-    const slot = Math.floor(((draw(this.#hashes[endpoint], number) >>> 18) * this.#count) / FINE_PLACES);
+    const slot = Math.floor(((draw(this.hashes[endpoint], number) >>> 18) * this.count) / FINE_PLACES);
     const from = this.#first(slot);
     const to = from + (this.#isSplit(slot) ? 1 : this.#slotsOfPlace);
     for (let one = from; one < to; one++) if (this.holders[one] === FREE) this.#give(one, endpoint);
   }
 
   #isSplit(slot: number): boolean {
-    const place = Math.floor((slot * PLACES) / this.#count);
+    const place = Math.floor((slot * PLACES) / this.count);
     return (Math.imul(place, SPLIT_ORDER) & (PLACES - 1)) < this.#split;
   }
 
@@ -183,10 +181,10 @@ class Assignment {
    * total room exceeds the number of slots.
    */
   *giveRest(): Pieces<void> {
-    for (let slot = 0, work = 0; slot < this.#count; slot++) {
+    for (let slot = 0, work = 0; slot < this.count; slot++) {
       if (this.holders[slot] !== FREE) continue;
       this.#give(slot, this.#best(slot));
-      work += this.#hashes.length;
+      work += this.hashes.length;
       if (work < PIECE) continue;
       yield;
       work = 0;
@@ -194,13 +192,13 @@ class Assignment {
   }
 
   #best(slot: number): number {
-    const place = (this.#first(slot) * FINE_PLACES) / this.#count;
+    const place = (this.#first(slot) * FINE_PLACES) / this.count;
     let best = -1;
     let highest = -1;
-    for (let i = 0; i < this.#hashes.length; i++) {
+    for (let i = 0; i < this.hashes.length; i++) {
       if (!this.#mayHave(i)) continue;
       // Claims have no negative numbers, so this number is unused.
-      const score = draw(this.#hashes[i], -1 - place);
+      const score = draw(this.hashes[i], -1 - place);
       if (score > highest) [best, highest] = [i, score];
     }
     return best;

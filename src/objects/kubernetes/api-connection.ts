@@ -73,19 +73,17 @@ const MAX_STATUS_BYTES = 64 * 1024;
 const USER_AGENT = "nft-proxier";
 
 export class ApiConnection {
-  readonly #options: ConnectionOptions;
   readonly #limit: RateLimit;
   readonly #basePath: string;
 
-  constructor(options: ConnectionOptions) {
-    this.#options = options;
+  constructor(private readonly options: ConnectionOptions) {
     this.#limit = new RateLimit(options.qps, options.burst);
     this.#basePath = options.server.pathname.replace(/\/+$/, "");
   }
 
   /** For display: "https://10.0.0.1:6443". */
   get server(): string {
-    return this.#options.server.href.replace(/\/+$/, "");
+    return this.options.server.href.replace(/\/+$/, "");
   }
 
   /**
@@ -100,7 +98,7 @@ export class ApiConnection {
       const response = await this.#send(request, guard);
       code = String(response.statusCode);
       if (isSuccess(response)) request.onAnswer?.();
-      if (response.statusCode === 401) this.#options.credentials.refused();
+      if (response.statusCode === 401) this.options.credentials.refused();
       yield* this.#body(response, guard);
     } catch (error) {
       throw this.#failure(guard.reason ?? error);
@@ -108,7 +106,7 @@ export class ApiConnection {
       guard.close();
       const { method } = request;
       const seconds = request.watch === true ? undefined : (performance.now() - started) / 1000;
-      this.#options.onRequest?.({ code, method, verb: method, host: this.#options.server.host, seconds });
+      this.options.onRequest?.({ code, method, verb: method, host: this.options.server.host, seconds });
     }
   }
 
@@ -119,7 +117,7 @@ export class ApiConnection {
   }
 
   close(): void {
-    this.#options.credentials.close();
+    this.options.credentials.close();
   }
 
   async #send(request: ApiRequest, guard: Guard): Promise<IncomingMessage> {
@@ -138,14 +136,14 @@ export class ApiConnection {
 
   async #credentials(): Promise<RequestCredentials> {
     try {
-      return await this.#options.credentials.next();
+      return await this.options.credentials.next();
     } catch (error) {
       throw new TransportError(`no credentials: ${describeFailure(error)}`, { cause: error });
     }
   }
 
   #once(request: ApiRequest, { headers, agent }: RequestCredentials, guard: Guard): Promise<IncomingMessage> {
-    const { server } = this.#options;
+    const { server } = this.options;
     const options: RequestOptions = {
       protocol: server.protocol,
       hostname: server.hostname.replace(/^\[(.*)\]$/, "$1"),
@@ -207,14 +205,12 @@ export class ApiConnection {
  * states Node removes the socket's error listener, and the error would end the process.
  */
 class Guard {
-  readonly #request: ApiRequest;
   #idle: NodeJS.Timeout | undefined;
   #sent: ClientRequest | undefined;
   #reason: Error | undefined;
   #lose: (reason: Error) => void = () => undefined;
 
-  constructor(request: ApiRequest) {
-    this.#request = request;
+  constructor(private readonly request: ApiRequest) {
     request.signal.addEventListener("abort", this.#aborted);
   }
 
@@ -226,7 +222,7 @@ class Guard {
   /** Settles like `step`, unless the request is given up before. */
   async within<T>(step: Promise<T>): Promise<T> {
     this.alive();
-    if (this.#request.signal.aborted) this.#aborted();
+    if (this.request.signal.aborted) this.#aborted();
     const lost = new Promise<never>((_, reject) => {
       this.#lose = reject;
       if (this.#reason !== undefined) reject(this.#reason);
@@ -243,14 +239,14 @@ class Guard {
 
   /** Restarts the time limit. */
   alive(): void {
-    const { idleMs } = this.#request;
+    const { idleMs } = this.request;
     if (this.#idle === undefined) this.#idle = setTimeout(() => this.#give(new StalledError(idleMs)), idleMs);
     else this.#idle.refresh();
   }
 
   close(): void {
     clearTimeout(this.#idle);
-    this.#request.signal.removeEventListener("abort", this.#aborted);
+    this.request.signal.removeEventListener("abort", this.#aborted);
   }
 
   readonly #aborted = (): void => this.#give(new TransportError("cancelled: the program is exiting"));

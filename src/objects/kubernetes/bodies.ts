@@ -29,15 +29,12 @@ function tooLarge(what: string): ProtocolError {
 
 /** A list. No page is ever in memory as a whole, however large the pages that the server sends. */
 export class ListBody {
-  readonly #type: ObjectType;
   readonly #reader = new JsonListReader(MAX_OBJECT_BYTES);
   /** Fields of the list before its items; undefined until the first item arrives. */
   #head: Fields | undefined;
 
   /** @param type of the items. */
-  constructor(type: ObjectType) {
-    this.#type = type;
-  }
+  constructor(private readonly type: ObjectType) {}
 
   /** The items that end in this chunk, in order. Throws `ProtocolError`. */
   *push(chunk: Buffer): Generator<unknown, void, undefined> {
@@ -58,7 +55,7 @@ export class ListBody {
     this.#checkList(list, true);
     if (!this.#reader.found && list["items"] !== null) {
       const problem = "items" in list ? "field items is not a list of objects" : "field items is missing";
-      throw new ProtocolError(`the answer is not a list of ${this.#type.kind} objects: its ${problem}`);
+      throw new ProtocolError(`the answer is not a list of ${this.type.kind} objects: its ${problem}`);
     }
     const metadata = isFields(list["metadata"]) ? list["metadata"] : {};
     const { resourceVersion, continue: token, remainingItemCount: remaining } = metadata;
@@ -80,11 +77,11 @@ export class ListBody {
       this.#checkList(this.#head, false);
     }
     const complete = "kind" in this.#head && "apiVersion" in this.#head;
-    checkType(isFields(item) ? item : {}, this.#type, "an item of the list", complete ? "if given" : "required");
+    checkType(isFields(item) ? item : {}, this.type, "an item of the list", complete ? "if given" : "required");
   }
 
   #checkList(list: Fields, whole: boolean): void {
-    const { kind, apiVersion } = this.#type;
+    const { kind, apiVersion } = this.type;
     checkType(list, { kind: `${kind}List`, apiVersion }, "the answer", whole ? "required" : "if given");
   }
 
@@ -125,13 +122,10 @@ const NEWLINE = 0x0a;
 
 /** A watch: one event per line. */
 export class WatchBody {
-  readonly #type: ObjectType;
   readonly #line = new GrowingBytes();
 
   /** @param type of the objects in the events. */
-  constructor(type: ObjectType) {
-    this.#type = type;
-  }
+  constructor(private readonly type: ObjectType) {}
 
   /** Whether the last line is incomplete. */
   get midLine(): boolean {
@@ -145,7 +139,7 @@ export class WatchBody {
       this.#checkSize(end - start);
       const line = this.#line.take(chunk.subarray(start, end)).trim();
       start = end + 1;
-      if (line !== "") yield parseEvent(line, this.#type);
+      if (line !== "") yield parseEvent(line, this.type);
     }
     this.#checkSize(chunk.length - start);
     if (start < chunk.length) this.#line.append(chunk.subarray(start));

@@ -22,16 +22,14 @@ interface TlsMaterial {
 
 /** Connections that use one set of certificates. A changed set replaces them. */
 export class Agents {
-  readonly #cluster: ClusterSettings;
-  readonly #proxyUrl: string;
   #agent: HttpAgent | undefined;
   #material: TlsMaterial | undefined;
 
   /** @param proxyUrl "" for none. */
-  constructor(cluster: ClusterSettings, proxyUrl: string) {
-    this.#cluster = cluster;
-    this.#proxyUrl = proxyUrl;
-  }
+  constructor(
+    private readonly cluster: ClusterSettings,
+    private readonly proxyUrl: string,
+  ) {}
 
   /** Throws if the certificates or keys cannot be used. */
   agentFor(material: TlsMaterial): HttpAgent {
@@ -55,12 +53,12 @@ export class Agents {
   }
 
   #make(material: TlsMaterial): HttpAgent {
-    const { server, insecure, tlsServerName } = this.#cluster;
+    const { server, insecure, tlsServerName } = this.cluster;
     const options = {
       keepAlive: true,
       keepAliveMsecs: KEEP_ALIVE_MS,
       // Sends everything through this proxy: NO_PROXY and similar exceptions were applied before.
-      ...(this.#proxyUrl !== "" && { proxyEnv: { HTTP_PROXY: this.#proxyUrl, HTTPS_PROXY: this.#proxyUrl } }),
+      ...(this.proxyUrl !== "" && { proxyEnv: { HTTP_PROXY: this.proxyUrl, HTTPS_PROXY: this.proxyUrl } }),
     };
     if (server.protocol === "http:") return new network.http.Agent(options);
     return new network.https.Agent({
@@ -85,19 +83,19 @@ function secureContext({ ca, cert, key }: TlsMaterial, insecure: boolean): Secur
 }
 
 export class FileCredentials implements Credentials {
-  readonly #user: UserSettings;
   readonly #agents: Agents;
   readonly #files = new Map<string, Buffer>();
-  readonly #cluster: ClusterSettings;
 
-  constructor(cluster: ClusterSettings, user: UserSettings, proxyUrl: string) {
-    this.#cluster = cluster;
-    this.#user = user;
+  constructor(
+    private readonly cluster: ClusterSettings,
+    private readonly user: UserSettings,
+    proxyUrl: string,
+  ) {
     this.#agents = new Agents(cluster, proxyUrl);
   }
 
   async next(): Promise<RequestCredentials> {
-    const { certificate, key, impersonation } = this.#user;
+    const { certificate, key, impersonation } = this.user;
     const material = {
       ca: await this.authority(),
       cert: await this.#content(certificate),
@@ -109,7 +107,7 @@ export class FileCredentials implements Credentials {
 
   /** PEM of the authority. Returns the same object as long as it is unchanged, and undefined for the system's authorities. */
   authority(): Promise<string | Buffer | undefined> {
-    return this.#content(this.#cluster.authority);
+    return this.#content(this.cluster.authority);
   }
 
   /** Nothing to do: files are checked for every request. */
@@ -120,7 +118,7 @@ export class FileCredentials implements Credentials {
   }
 
   async #authorization(): Promise<Record<string, string>> {
-    const { token, tokenFile, username, password } = this.#user;
+    const { token, tokenFile, username, password } = this.user;
     if (tokenFile !== "" || token !== "") {
       const text = tokenFile === "" ? token : (await this.#read(tokenFile)).toString();
       if (text.trim() === "") throw new ConnectionSettingsError(`the token in ${tokenFile} is empty`);

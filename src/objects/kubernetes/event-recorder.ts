@@ -62,7 +62,6 @@ interface Series {
  * system:node-proxier allows this. If it is forbidden, that is logged once.
  */
 export class KubernetesEventRecorder implements EventRecorder {
-  readonly #options: EventRecorderOptions;
   readonly #timing: EventTiming;
   readonly #instance: string;
   readonly #abort = new AbortController();
@@ -72,8 +71,7 @@ export class KubernetesEventRecorder implements EventRecorder {
   #forbiddenLogged = false;
   #names = 0;
 
-  constructor(options: EventRecorderOptions) {
-    this.#options = options;
+  constructor(private readonly options: EventRecorderOptions) {
     this.#timing = { ...TIMING, ...options.timing };
     this.#instance = `${CONTROLLER}-${options.nodeName}`.slice(0, MAX_TEXT);
   }
@@ -201,7 +199,7 @@ export class KubernetesEventRecorder implements EventRecorder {
   #request(method: "POST" | "PATCH", path: string, type: string, body: object): Promise<void> {
     const { signal } = this.#abort;
     const { answerIdleMs: idleMs } = this.#timing;
-    return this.#options.connection.send({ method, path, body: { type, text: JSON.stringify(body) }, signal, idleMs });
+    return this.options.connection.send({ method, path, body: { type, text: JSON.stringify(body) }, signal, idleMs });
   }
 
   #notSent(series: Series, failure: unknown): void {
@@ -210,14 +208,14 @@ export class KubernetesEventRecorder implements EventRecorder {
       if (this.#forbiddenLogged) return;
       this.#forbiddenLogged = true;
       const hint = "bind ClusterRole system:node-proxier to this user";
-      this.#options.log.warn({ reason, hint }, "Events rejected by the API server; logged once");
+      this.options.log.warn({ reason, hint }, "Events rejected by the API server; logged once");
       return;
     }
     this.#lost(series, reason);
   }
 
   #lost({ body }: Series, reason: string): void {
-    this.#options.log.warn({ event: body["reason"], note: body["note"], reason }, "Event not sent");
+    this.options.log.warn({ event: body["reason"], note: body["note"], reason }, "Event not sent");
   }
 }
 

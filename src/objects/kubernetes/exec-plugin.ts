@@ -36,15 +36,12 @@ const MAX_STDERR_BYTES = 1 << 16;
 const MAX_SHOWN = 500;
 
 export class ExecPlugin {
-  readonly #options: ExecPluginOptions;
   #issued: IssuedCredentials | undefined;
   #running: Promise<IssuedCredentials> | undefined;
   #child: ChildProcess | undefined;
   #closed = false;
 
-  constructor(options: ExecPluginOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: ExecPluginOptions) {}
 
   /** Returns the same object until the credentials expire or are rejected. Rejects with the reason if there are none. */
   async next(): Promise<IssuedCredentials> {
@@ -65,7 +62,7 @@ export class ExecPlugin {
   }
 
   async #issue(): Promise<IssuedCredentials> {
-    const { settings, clusterInfo } = this.#options;
+    const { settings, clusterInfo } = this.options;
     const cluster = await clusterInfo();
     const spec = { interactive: false, cluster };
     const output = await this.#run({ apiVersion: settings.apiVersion, kind: "ExecCredential", spec });
@@ -74,7 +71,7 @@ export class ExecPlugin {
   }
 
   async #run(info: object): Promise<string> {
-    const { settings, timeLimitMs = TIME_LIMIT_MS } = this.#options;
+    const { settings, timeLimitMs = TIME_LIMIT_MS } = this.options;
     const { command, args } = settings;
     if (this.#closed) throw new Error("the program is exiting");
     const env = { ...process.env, ...settings.env, KUBERNETES_EXEC_INFO: JSON.stringify(info) };

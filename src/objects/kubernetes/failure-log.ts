@@ -25,23 +25,20 @@ interface Failure {
 const NEW_REASON_MS = 30_000;
 
 export class FailureLog {
-  readonly #log: Logger;
-  readonly #repeatMs: number;
-  readonly #now: () => number;
   readonly #open = new Map<string, Failure>();
 
-  constructor(log: Logger, repeatMs: number, now: () => number = () => performance.now()) {
-    this.#log = log;
-    this.#repeatMs = repeatMs;
-    this.#now = now;
-  }
+  constructor(
+    private readonly log: Logger,
+    private readonly repeatMs: number,
+    private readonly now: () => number = () => performance.now(),
+  ) {}
 
   /** Current failures, except those whose next attempt is likely to succeed. */
   ongoing(): readonly OngoingFailure[] {
     return [...this.#open.values()].flatMap(({ message, fields, since, logged }) => {
       if (logged === undefined) return [];
       const { reason, hint } = fields;
-      const ms = this.#now() - since;
+      const ms = this.now() - since;
       return [
         {
           message,
@@ -55,7 +52,7 @@ export class FailureLog {
 
   /** @param quiet do not log yet, because the next attempt is likely to succeed. */
   failed(topic: string, message: string, fields: Readonly<Record<string, unknown>>, quiet = false): void {
-    const now = this.#now();
+    const now = this.now();
     let failure = this.#open.get(topic);
     if (failure === undefined) {
       this.#open.set(
@@ -67,13 +64,13 @@ export class FailureLog {
     failure.fields = fields;
     failure.attempts++;
     const text = `${message} ${JSON.stringify(fields)}`;
-    const wait = text === failure.logged ? this.#repeatMs : failure.logged === undefined ? 0 : NEW_REASON_MS;
+    const wait = text === failure.logged ? this.repeatMs : failure.logged === undefined ? 0 : NEW_REASON_MS;
     const lasting = { ...fields, attempts: failure.attempts, seconds: Math.round((now - failure.since) / 1000) };
     if (quiet || now - failure.loggedAt < wait) {
-      this.#log.debug(lasting, message);
+      this.log.debug(lasting, message);
       return;
     }
-    this.#log.warn(failure.logged === undefined ? fields : lasting, message);
+    this.log.warn(failure.logged === undefined ? fields : lasting, message);
     failure.logged = text;
     failure.loggedAt = now;
   }
@@ -83,9 +80,9 @@ export class FailureLog {
     const failure = this.#open.get(topic);
     if (failure === undefined) return;
     this.#open.delete(topic);
-    const seconds = Math.round((this.#now() - failure.since) / 1000);
+    const seconds = Math.round((this.now() - failure.since) / 1000);
     const line = { ...fields, seconds, attempts: failure.attempts };
-    if (failure.logged === undefined) this.#log.debug(line, message);
-    else this.#log.info(line, message);
+    if (failure.logged === undefined) this.log.debug(line, message);
+    else this.log.info(line, message);
   }
 }

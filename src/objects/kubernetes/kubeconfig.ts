@@ -107,13 +107,10 @@ export function serverUrl(text: string, tls: boolean, where: string): URL {
 const NO_TEXT = "is not text; put it in quotes";
 
 class KubeconfigReader {
-  readonly #file: string;
-  readonly #text: string;
-
-  constructor(file: string, text: string) {
-    this.#file = file;
-    this.#text = text;
-  }
+  constructor(
+    private readonly file: string,
+    private readonly text: string,
+  ) {}
 
   read(master: string): Kubeconfig {
     const root = this.#parse();
@@ -141,7 +138,7 @@ class KubeconfigReader {
    * including secrets.
    */
   #parse(): unknown {
-    const document = parseDocument(this.#text, { uniqueKeys: false });
+    const document = parseDocument(this.text, { uniqueKeys: false });
     const [error] = document.errors;
     if (error !== undefined) {
       const [{ line, col } = { line: 1, col: 1 }] = error.linePos ?? [];
@@ -165,7 +162,7 @@ class KubeconfigReader {
     }
     const server = master === "" ? this.#string(fields, "server", path) : master;
     if (server === "") this.#fail(`${path}server`, "is empty; set it to https://host:port of the API server");
-    const where = master === "" ? `kubeconfig ${this.#file}: ${path}server` : "--master";
+    const where = master === "" ? `kubeconfig ${this.file}: ${path}server` : "--master";
     return {
       server: serverUrl(server, authority !== undefined || insecure, where),
       authority,
@@ -278,12 +275,12 @@ class KubeconfigReader {
 
   /** File names are relative to the kubeconfig. */
   #absolute(file: string): string {
-    return isAbsolute(file) ? file : resolve(dirname(this.#file), file);
+    return isAbsolute(file) ? file : resolve(dirname(this.file), file);
   }
 
   #fail(field: string, reason: string): never {
     const at = field === "" ? "" : `${field} `;
-    throw new ConnectionSettingsError(`kubeconfig ${this.#file}: ${at}${reason}`);
+    throw new ConnectionSettingsError(`kubeconfig ${this.file}: ${at}${reason}`);
   }
 }
 

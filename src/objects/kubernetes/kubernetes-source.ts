@@ -26,7 +26,6 @@ interface KubernetesSourceOptions {
  * network are logged and retried, and never remove an object: only a deletion or a complete list without the object does.
  */
 export class KubernetesSource implements ObjectSource {
-  readonly #options: KubernetesSourceOptions;
   readonly #abort = new AbortController();
   #running: Promise<unknown> | undefined;
   #failureLog: FailureLog | undefined;
@@ -34,9 +33,7 @@ export class KubernetesSource implements ObjectSource {
   /** Time of the server's last message, ms of performance.now(). */
   #heard: number | undefined;
 
-  constructor(options: KubernetesSourceOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: KubernetesSourceOptions) {}
 
   /**
    * Resolves after the first full lists of Services and EndpointSlices (with `deniedIsFinal` also of the Node), however long
@@ -44,8 +41,8 @@ export class KubernetesSource implements ObjectSource {
    */
   async start(sink: ObjectSink): Promise<void> {
     const { signal } = this.#abort;
-    const { connection, decoder, nodeName, log, deniedIsFinal = false, onShrunk } = this.#options;
-    const timing = { ...TIMING, ...this.#options.timing };
+    const { connection, decoder, nodeName, log, deniedIsFinal = false, onShrunk } = this.options;
+    const timing = { ...TIMING, ...this.options.timing };
     const failureLog = new FailureLog(log, timing.repeatLogMs);
     this.#failureLog = failureLog;
     const ended = Promise.withResolvers<void>();

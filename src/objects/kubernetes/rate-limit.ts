@@ -6,16 +6,18 @@ const DEFAULT_BURST = 10;
 export class RateLimit {
   readonly #perMs: number;
   readonly #burst: number;
-  readonly #now: () => number;
   /** Requests that may start now; a negative number counts waiting requests. */
   #tokens: number;
   #filledAt: number;
 
   /** @param qps 0: client-go's defaults; negative: no limit. */
-  constructor(qps: number, burst: number, now: () => number = () => performance.now()) {
+  constructor(
+    qps: number,
+    burst: number,
+    private readonly now: () => number = () => performance.now(),
+  ) {
     this.#perMs = (qps === 0 ? DEFAULT_QPS : qps < 0 ? Infinity : qps) / 1000;
     this.#burst = burst <= 0 ? DEFAULT_BURST : burst;
-    this.#now = now;
     this.#tokens = this.#burst;
     this.#filledAt = now();
   }
@@ -23,7 +25,7 @@ export class RateLimit {
   /** Reserves a place in the queue. Returns how long to wait for it, ms. */
   reserve(): number {
     if (this.#perMs === Infinity) return 0;
-    const now = this.#now();
+    const now = this.now();
     this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#filledAt) * this.#perMs);
     this.#filledAt = now;
     this.#tokens -= 1;

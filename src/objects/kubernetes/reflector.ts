@@ -61,7 +61,6 @@ const CONNECTION = "connection";
 const FEW_REMOVED = 10;
 
 export class Reflector {
-  readonly #options: ReflectorOptions;
   readonly #kind: KubeKind;
   readonly #backoff: Backoff;
   /** Ends the current wait. */
@@ -90,15 +89,14 @@ export class Reflector {
   /** Resolves when the first list is complete, or when the server reports that it lacks an optional kind. */
   readonly listed: Promise<void>;
 
-  constructor(options: ReflectorOptions) {
-    this.#options = options;
+  constructor(private readonly options: ReflectorOptions) {
     this.#kind = options.resource.kind;
     this.#backoff = backoffOf(options.timing);
     this.listed = new Promise((resolve) => (this.#resolveListed = resolve));
   }
 
   get resource(): Resource {
-    return this.#options.resource;
+    return this.options.resource;
   }
 
   /** Whether `listed` has resolved. */
@@ -135,7 +133,7 @@ export class Reflector {
 
   /** Delivers a complete list, and removes objects that it lacks. Returns its resourceVersion. */
   async #list(signal: AbortSignal): Promise<string> {
-    const { sink, log, timing, failureLog } = this.#options;
+    const { sink, log, timing, failureLog } = this.options;
     const started = performance.now();
     const before = this.#known.size;
     const present = new Set<string>();
@@ -172,13 +170,13 @@ export class Reflector {
     const absent = [...this.#known].filter((name) => !present.has(name));
     for (const name of absent) {
       this.#known.delete(name);
-      this.#options.sink.remove(this.#kind, name);
+      this.options.sink.remove(this.#kind, name);
     }
     return absent.length;
   }
 
   #reportShrunk(list: ShrunkList): void {
-    const { log, onShrunk } = this.#options;
+    const { log, onShrunk } = this.options;
     log.warn({ ...list }, "the API server's new list lacks more than half of the objects; removing them");
     onShrunk?.(list);
   }
@@ -188,7 +186,7 @@ export class Reflector {
     onItem: (item: unknown) => Promise<void>,
     signal: AbortSignal,
   ): Promise<ListMeta> {
-    const { connection, resource, timing } = this.#options;
+    const { connection, resource, timing } = this.options;
     const body = new ListBody(resource);
     const answer = connection.stream({
       method: "GET",
@@ -199,7 +197,7 @@ export class Reflector {
       onAnswer: () => this.#onAnswer(),
     });
     for await (const chunk of answer) {
-      this.#options.onHeard?.();
+      this.options.onHeard?.();
       this.#timeSlice.begin();
       for (const item of body.push(chunk)) {
         await onItem(item);
@@ -215,7 +213,7 @@ export class Reflector {
    */
   async #watch(from: string, signal: AbortSignal): Promise<void> {
     if (!this.#interrupted) return this.#watchUntil(from, signal);
-    const { log } = this.#options;
+    const { log } = this.options;
     const over = new AbortController();
     const ended = AbortSignal.any([signal, over.signal]);
     const check = this.#findOlderVersion(ended, () => over.abort());
@@ -242,7 +240,7 @@ export class Reflector {
    * is an answer.
    */
   async #findOlderVersion(signal: AbortSignal, onFound: () => void): Promise<string | undefined> {
-    const { timing } = this.#options;
+    const { timing } = this.options;
     while (!signal.aborted) {
       await pause(timing.resetAfterMs * (1 + Math.random()), signal);
       const from = this.#from;
@@ -260,7 +258,7 @@ export class Reflector {
   }
 
   async #watchUntil(from: string, signal: AbortSignal): Promise<void> {
-    const { connection, resource, timing } = this.#options;
+    const { connection, resource, timing } = this.options;
     const started = performance.now();
     const seconds = Math.ceil((timing.watchMs * (1 + Math.random())) / 1000);
     const body = new WatchBody(resource);
@@ -290,7 +288,7 @@ export class Reflector {
 
   async #handleChunk(body: WatchBody, chunk: Buffer, signal: AbortSignal): Promise<void> {
     this.#stalls = 0;
-    this.#options.onHeard?.();
+    this.options.onHeard?.();
     this.#timeSlice.begin();
     let changed = false;
     try {
@@ -299,7 +297,7 @@ export class Reflector {
         if (this.#timeSlice.spent) await this.#timeSlice.yield();
       }
     } finally {
-      if (changed && !signal.aborted) this.#options.sink.flush();
+      if (changed && !signal.aborted) this.options.sink.flush();
     }
   }
 
@@ -320,7 +318,7 @@ export class Reflector {
     if (type !== "DELETED") return (await this.#deliver(object, signal)) !== undefined;
     const name = nameOf(this.#kind, isFields(object) ? object : {});
     if (name === undefined || !this.#known.delete(name)) return false;
-    this.#options.sink.remove(this.#kind, name);
+    this.options.sink.remove(this.#kind, name);
     return true;
   }
 
@@ -328,7 +326,7 @@ export class Reflector {
   async #deliver(item: unknown, signal: AbortSignal): Promise<string | undefined> {
     const name = isFields(item) ? nameOf(this.#kind, item) : undefined;
     if (!isFields(item) || name === undefined) return undefined;
-    const { sink, decoder } = this.#options;
+    const { sink, decoder } = this.options;
     const slice = this.#timeSlice;
     // A large object is parsed in one turn of the event loop, decoded in others, and delivered in one more.
     if (slice.spent) await slice.yield();
@@ -346,7 +344,7 @@ export class Reflector {
   }
 
   #onAnswer(): void {
-    const { connection, onAnswer, failureLog } = this.#options;
+    const { connection, onAnswer, failureLog } = this.options;
     this.#answered = true;
     failureLog.recovered(CONNECTION, "connection to the API server restored", { server: connection.server });
     if (this.#from !== undefined) failureLog.recovered(this.#kind, "watch succeeded again", { kind: this.#kind });
@@ -360,7 +358,7 @@ export class Reflector {
 
   /** Whether to give up. If so, `onDenied` has been called. */
   #isFinal(error: unknown): boolean {
-    const { connection, onDenied, resource } = this.#options;
+    const { connection, onDenied, resource } = this.options;
     if (onDenied === undefined || !(error instanceof StatusError)) return false;
     const hint = hintFor(error.status);
     if (hint === undefined || (isAbsent(error) && resource.optional)) return false;
@@ -371,7 +369,7 @@ export class Reflector {
 
   /** Decides where to continue, and waits as long as necessary. */
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
-    const { resource, timing, log, onAnswer, onHeard } = this.#options;
+    const { resource, timing, log, onAnswer, onHeard } = this.options;
     if (error instanceof StatusError) onHeard?.();
     if (isAnswer(error)) onAnswer();
     else if (!this.#answered) this.#away = true;
@@ -411,7 +409,7 @@ export class Reflector {
 
   /** The server lacks this kind, or does not show it to us. Keeps the last known state. */
   async #skipKind(error: StatusError, signal: AbortSignal): Promise<void> {
-    const { log, timing } = this.#options;
+    const { log, timing } = this.options;
     if (!this.#absenceLogged)
       log.info({ kind: this.#kind, reason: error.message }, "kind not available to this user; skipped");
     this.#absenceLogged = true;
@@ -421,7 +419,7 @@ export class Reflector {
   }
 
   #report(error: unknown, step: "list" | "watch", quiet: boolean): void {
-    const { connection, failureLog, complete } = this.#options;
+    const { connection, failureLog, complete } = this.options;
     const reason = reasonOf(error);
     if (error instanceof TransportError) {
       const text = `connection to the API server failed; ${consequence(complete())}`;

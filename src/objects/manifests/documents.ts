@@ -333,16 +333,12 @@ const BOOLEAN_FIELDS = new Set(["ready", "serving", "terminating"]);
  * reject the object.
  */
 class OldBoolean {
-  readonly #text: string;
-
-  constructor(text: string) {
-    this.#text = text;
-  }
+  constructor(private readonly text: string) {}
 
   /** For JSON.stringify. */
   toJSON(field: string): unknown {
-    if (!BOOLEAN_FIELDS.has(field)) return this.#text;
-    return /^(?:y|on)/i.test(this.#text);
+    if (!BOOLEAN_FIELDS.has(field)) return this.text;
+    return /^(?:y|on)/i.test(this.text);
   }
 }
 

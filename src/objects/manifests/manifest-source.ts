@@ -97,7 +97,6 @@ type FileVersion =
  * its last good version. If several files contain the same object, the first by name counts.
  */
 export class ManifestSource implements ObjectSource {
-  readonly #options: ManifestSourceOptions;
   readonly #index = new ObjectIndex();
   /** Shared by all stages of a file: with separate slices, their times would add up. */
   readonly #slice = new TimeSlice();
@@ -121,9 +120,7 @@ export class ManifestSource implements ObjectSource {
   readonly #runner = new BoundedFrequencyRunner(() => this.#refreshPending(), { gapMs: 0, maxRetryMs: Infinity });
   #stopped = false;
 
-  constructor(options: ManifestSourceOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: ManifestSourceOptions) {}
 
   /** Rejects with `ManifestDirectoryError` if the directory does not exist or cannot be listed. */
   async start(sink: ObjectSink): Promise<void> {
@@ -133,7 +130,7 @@ export class ManifestSource implements ObjectSource {
     } catch (error) {
       this.#watch?.close();
       const reason = isNoEntry(error) ? "the directory does not exist" : reasonOf(error);
-      throw new ManifestDirectoryError(`manifests ${this.#options.directory}: ${reason}`, { cause: error });
+      throw new ManifestDirectoryError(`manifests ${this.options.directory}: ${reason}`, { cause: error });
     }
     if (this.#stopped) return;
     sink.synced();
@@ -171,14 +168,14 @@ export class ManifestSource implements ObjectSource {
 
   /** Reads the first list file by file, in order of their names, so that only a few are in memory at a time. */
   async #loadAll(sink: ObjectSink): Promise<void> {
-    const { directory, checkEveryMs, watch: inotify } = this.#options;
+    const { directory, checkEveryMs, watch: inotify } = this.options;
     if (!(await stat(directory)).isDirectory()) throw new Error("not a directory");
     if (inotify !== undefined) {
       this.#watch = new DirectoryWatch({
         directory,
         inotify,
         changed: (file) => this.#changed(file),
-        note: (note) => this.#options.onNote(note),
+        note: (note) => this.options.onNote(note),
         relevant: isManifest,
         checkEveryMs,
       });
@@ -188,7 +185,7 @@ export class ManifestSource implements ObjectSource {
     const { files, linked } = await listDirectory(directory);
     this.#watch?.follow(linked);
     if (files.length === 0) {
-      this.#options.onNote(`${directory} has no *.yaml, *.yml or *.json file yet`);
+      this.options.onNote(`${directory} has no *.yaml, *.yml or *.json file yet`);
     }
     const ahead = files.slice(0, READ_AHEAD).map((file) => this.#read(file));
     for (const [at, file] of files.entries()) {
@@ -211,11 +208,11 @@ export class ManifestSource implements ObjectSource {
   }
 
   #schedule(): void {
-    if (this.#sink !== undefined) this.#runner.requestIn(this.#options.debounceMs ?? DEFAULT_DEBOUNCE_MS);
+    if (this.#sink !== undefined) this.#runner.requestIn(this.options.debounceMs ?? DEFAULT_DEBOUNCE_MS);
   }
 
   async #refreshPending(): Promise<WriteOutcome> {
-    const { directory } = this.#options;
+    const { directory } = this.options;
     try {
       const [all, pending] = [this.#allPending, this.#pending];
       this.#allPending = false;
@@ -245,7 +242,7 @@ export class ManifestSource implements ObjectSource {
 
   /** Files that differ from their last known versions, including removed ones. */
   async #suspects(): Promise<string[]> {
-    const { directory } = this.#options;
+    const { directory } = this.options;
     const { files, linked } = await listDirectory(directory);
     this.#report(directory, []);
     this.#watch?.follow(linked);
@@ -266,7 +263,7 @@ export class ManifestSource implements ObjectSource {
     const now = performance.now();
     const before = this.#unsettled.get(file);
     const since = before?.signature === version.signature ? before.since : now;
-    const wait = (this.#options.settleMs ?? DEFAULT_SETTLE_MS) - (now - since);
+    const wait = (this.options.settleMs ?? DEFAULT_SETTLE_MS) - (now - since);
     if (!halfWritten || wait <= 0) {
       this.#unsettled.delete(file);
       return true;
@@ -304,13 +301,13 @@ export class ManifestSource implements ObjectSource {
     slice?: TimeSlice,
   ): Promise<boolean> {
     const { changed, clashes } = await this.#index.update(versions, sink, slice);
-    for (const clash of clashes) this.#options.onProblem(problemOf(clash));
+    for (const clash of clashes) this.options.onProblem(problemOf(clash));
     return changed;
   }
 
   async #read(file: string): Promise<FileContent | FileFault | undefined> {
     try {
-      return await readManifest(join(this.#options.directory, file));
+      return await readManifest(join(this.options.directory, file));
     } catch (error) {
       return error instanceof FileFault ? error : new FileFault(reasonOf(error));
     }
@@ -349,7 +346,7 @@ export class ManifestSource implements ObjectSource {
         const fields = unknownFields(kind, object);
         if (fields !== undefined) unknown.push({ fields, object: keyOf(item), place });
         if (this.#slice.spent) await this.#slice.yield();
-        const pieces = this.#options.decoder.decodeInPieces(kind, name, object);
+        const pieces = this.options.decoder.decodeInPieces(kind, name, object);
         objects.objects.set(keyOf(item), await runInSlices(pieces, this.#slice));
       }
     }
@@ -359,7 +356,7 @@ export class ManifestSource implements ObjectSource {
   #skip(kind: string, file: string, place: Place): void {
     if (this.skippedKinds.has(kind)) return;
     this.skippedKinds.set(kind, { file, place });
-    this.#options.onNote(`${kind} objects are skipped (the first one is in ${file})`);
+    this.options.onNote(`${kind} objects are skipped (the first one is in ${file})`);
   }
 
   /** Reports the problems of a file unless they are the last reported ones. */
@@ -369,7 +366,7 @@ export class ManifestSource implements ObjectSource {
     this.#recovered ||= before !== undefined;
     if (problems.length === 0) this.#problems.delete(file);
     else this.#problems.set(file, problems);
-    for (const problem of problems) this.#options.onProblem(problem);
+    for (const problem of problems) this.options.onProblem(problem);
   }
 }
 

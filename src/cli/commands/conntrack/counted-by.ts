@@ -8,21 +8,18 @@ import type { Format } from "./entry-columns.js";
 type CountedBy = "source" | "destination" | "service";
 
 export class EntryCounts {
-  readonly #by: CountedBy;
   readonly #counts = new Map<string, number>();
 
-  constructor(by: CountedBy) {
-    this.#by = by;
-  }
+  constructor(private readonly by: CountedBy) {}
 
   add({ original }: ConntrackEntry, { service = "-" }: EntryNames): void {
-    const key = { source: original.source, destination: original.destination, service }[this.#by];
+    const key = { source: original.source, destination: original.destination, service }[this.by];
     this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1);
   }
 
   /** Returns lines, highest counts first, and equal counts sorted by name. In JSON, each line is an object. */
   lines(format: Format, headers: boolean): string[] {
-    const by = this.#by;
+    const by = this.by;
     const rows = [...this.#counts].sort(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));
     if (format === "json") return rows.map(([key, entries]) => JSON.stringify({ [by]: key, entries }));
     const columns: readonly Column<(typeof rows)[number]>[] = [

@@ -18,18 +18,16 @@ interface EntryWriterOptions {
 
 /** Writes entries as lines of a table, or as JSON objects. */
 export class EntryWriter {
-  readonly #output: Output;
-  readonly #options: EntryWriterOptions;
   #table: Table<{ entry: ConntrackEntry; names: EntryNames; extra: readonly string[] }> | undefined;
 
-  constructor(output: Output, options: EntryWriterOptions) {
-    this.#output = output;
-    this.#options = options;
-  }
+  constructor(
+    private readonly output: Output,
+    private readonly options: EntryWriterOptions,
+  ) {}
 
   /** Begins a table, even if no entry follows. @param first titles of additional columns. */
   head(first: readonly string[] = []): void {
-    const { format, named, headers, width } = this.#options;
+    const { format, named, headers, width } = this.options;
     if (format === "json") return;
     const options = { headers, wide: format === "wide", width, sample: SAMPLE };
     this.#table = new Table(entryColumns(format, named, first), options);
@@ -40,12 +38,12 @@ export class EntryWriter {
       this.#table === undefined
         ? [JSON.stringify({ ...extra?.fields, ...jsonOf(entry, names) })]
         : this.#table.add({ entry, names, extra: extra?.cells ?? [] });
-    for (const line of lines) await this.#output.line(line);
+    for (const line of lines) await this.output.line(line);
   }
 
   /** Resolves when the reader has received everything. */
   async flush(): Promise<void> {
-    for (const line of this.#table?.flush() ?? []) await this.#output.line(line);
-    await this.#output.flush();
+    for (const line of this.#table?.flush() ?? []) await this.output.line(line);
+    await this.output.flush();
   }
 }

@@ -11,12 +11,9 @@ export class ReaderGone extends Error {
 const CHUNK = 16_384;
 
 export class Output {
-  readonly #write: typeof writeOut;
   #buffer = "";
 
-  constructor(write = writeOut) {
-    this.#write = write;
-  }
+  constructor(private readonly write = writeOut) {}
 
   /** Rejects with ReaderGone if the reader is gone. */
   async line(text: string): Promise<void> {
@@ -28,7 +25,7 @@ export class Output {
   async flush(): Promise<void> {
     const text = this.#buffer;
     this.#buffer = "";
-    if (text !== "" && !(await this.#write(text))) throw new ReaderGone("the reader is gone");
+    if (text !== "" && !(await this.write(text))) throw new ReaderGone("the reader is gone");
   }
 }
 
@@ -47,30 +44,28 @@ const SHOW_MS = 200;
 
 /** A line on stderr that shows the progress of a long dump, and disappears by itself. */
 export class Progress {
-  readonly #write: ((text: string) => void) | undefined;
-  readonly #now: () => number;
   readonly #started: number;
-  readonly #total: number;
   #shownAt: number;
   #shown = false;
 
   /** @param write undefined if no one watches. @param total number of entries in the table, 0 if unknown. */
-  constructor(write: ((text: string) => void) | undefined, total = 0, now: () => number = () => performance.now()) {
-    this.#write = write;
-    this.#now = now;
-    this.#total = total;
+  constructor(
+    private readonly write: ((text: string) => void) | undefined,
+    private readonly total = 0,
+    private readonly now: () => number = () => performance.now(),
+  ) {
     this.#started = this.#shownAt = now();
   }
 
   /** @param seen number of entries so far. */
   update(seen: number): void {
-    const now = this.#now();
-    if (this.#write === undefined || now - this.#shownAt < SHOW_MS) return;
+    const now = this.now();
+    if (this.write === undefined || now - this.#shownAt < SHOW_MS) return;
     this.#shownAt = now;
     this.#shown = true;
-    const share = this.#total > 0 ? ` of about ${this.#total}` : "";
+    const share = this.total > 0 ? ` of about ${this.total}` : "";
     const seconds = ((now - this.#started) / 1000).toFixed(1);
-    this.#write(
+    this.write(
       `\r\u001b[K${share === "" ? counted(seen, "entry", "entries") : `${seen}${share} entries`}, ${seconds}s`,
     );
   }
@@ -79,6 +74,6 @@ export class Progress {
   clear(): void {
     if (!this.#shown) return;
     this.#shown = false;
-    this.#write?.("\r\u001b[K");
+    this.write?.("\r\u001b[K");
   }
 }
