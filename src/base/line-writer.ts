@@ -14,6 +14,8 @@ const PATIENCE = { mostMs: 100, bytesPerMs: 1 << 14 };
 const LAST_MS = 500;
 
 export class LineWriter {
+  readonly #fd: number;
+  readonly #onDropped: (lines: number) => void;
   readonly #writeSync: (fd: number, bytes: Buffer) => number;
   /** Lines that wait, oldest first; the first one may be a rest. */
   readonly #waiting: Buffer[] = [];
@@ -29,11 +31,13 @@ export class LineWriter {
    * @param onDropped called with the number of dropped lines when the descriptor accepts lines again. May write.
    */
   constructor(
-    private readonly fd: number,
-    private readonly onDropped: (lines: number) => void,
+    fd: number,
+    onDropped: (lines: number) => void,
     write: (fd: number, bytes: Buffer) => number = writeSync,
   ) {
+    this.#fd = fd;
     this.#writeSync = write;
+    this.#onDropped = onDropped;
     process.once("exit", () => this.#end());
   }
 
@@ -70,14 +74,14 @@ export class LineWriter {
   #reportDropped(): void {
     const dropped = this.#dropped;
     this.#dropped = 0;
-    if (dropped > 0) this.onDropped(dropped);
+    if (dropped > 0) this.#onDropped(dropped);
   }
 
   /** Writes as much as the descriptor accepts. Returns the error that ended it, or undefined if nothing waits. */
   #attempt(): unknown {
     try {
       for (let [first] = this.#waiting; first !== undefined; [first] = this.#waiting) {
-        const written = this.#writeSync(this.fd, first);
+        const written = this.#writeSync(this.#fd, first);
         this.#bytes -= written;
         this.#patienceMs = Math.min(this.#patienceMs + written / PATIENCE.bytesPerMs, PATIENCE.mostMs);
         if (written < first.length) this.#waiting[0] = first.subarray(written);
