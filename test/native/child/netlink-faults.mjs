@@ -36,6 +36,8 @@ const flow = { family: "ip", original: CLIENT, reply: SERVER, timeout: 600 };
 /** A table with a set of this many addresses. */
 function wanted(count) {
   const table = new Table(kernel, { family: "ip", name: "own", ownerMark: "test" });
+  // As with a watch: faults hit the transaction or the dump, not a question before it.
+  table.listening(true);
   const set = table.packedSet({ set: "s", key: ["ipv4_addr"] });
   for (let i = 0; i < count; i++) set.put(Uint8Array.of(10, 0, i >> 8, i & 255));
   table.chain({ chain: "c", rules: [{ statements: [{ action: "counter" }] }] });
