@@ -2,7 +2,6 @@
 import {
   callback,
   either,
-  type Fields,
   flag,
   handlers,
   integer,
@@ -52,15 +51,26 @@ function baseChain(family: Family): Shape<unknown> {
   );
 }
 
+/** By family. Made once, because the proxier declares chains at each change. */
+const chains = new Map<Family, Shape<unknown>>();
+
+function chainOf(family: Family): Shape<unknown> {
+  let chain = chains.get(family);
+  if (chain === undefined) {
+    const fields = {
+      chain: name,
+      base: optional(baseChain(family)),
+      rules: anyList("rules"),
+      comment: optional(comment),
+    };
+    chains.set(family, (chain = record(fields, "an object that describes a chain")));
+  }
+  return chain;
+}
+
 /** Checks a chain for tables of this family, but not its rules, which are checked while they are lowered. Throws FieldError. */
 export function checkChain(spec: unknown, family: Family): void {
-  const fields = {
-    chain: name,
-    base: optional(baseChain(family)),
-    rules: anyList("rules"),
-    comment: optional(comment),
-  };
-  checkNamed("chain", fields, "chain", spec);
+  checkNamed("chain", chainOf(family), spec);
   const { chain, base } = spec as ChainSpec;
   if (base === undefined) return;
   const needsDevices = isOfDevices(family, kernelBaseOf(base, family).hook);
@@ -73,9 +83,10 @@ export function checkChain(spec: unknown, family: Family): void {
 }
 
 const KEPT_SET = { ...SET, keep: optional(flag) };
+const DECLARED_SET = record(KEPT_SET, "an object that describes a set");
 /** Checks a set. Throws FieldError. */
 export function checkSet(spec: unknown): void {
-  checkNamed("set", KEPT_SET, "set", spec);
+  checkNamed("set", DECLARED_SET, spec);
   const { set, keep, dynamic, data } = spec as FullSetSpec & { readonly keep?: boolean };
   const hasTargets = data !== undefined && !Array.isArray(data);
   if (keep === true && (dynamic === true || hasTargets))
@@ -89,10 +100,10 @@ export function checkObject(spec: unknown): void {
   check(OBJECT, typeof kind === "string" && typeof object === "string" ? `${kind} ${object}` : "object", spec);
 }
 
-/** Checks an object whose field `key` names it in errors. */
-function checkNamed(what: string, fields: Fields, key: string, given: unknown): void {
-  const own = isObject(given) ? given[key] : undefined;
-  check(record(fields, `an object that describes a ${what}`), typeof own === "string" ? `${what} ${own}` : what, given);
+/** Checks an object whose field `kind` names it in errors. */
+function checkNamed(kind: "chain" | "set", shape: Shape<unknown>, given: unknown): void {
+  const own = isObject(given) ? given[kind] : undefined;
+  check(shape, typeof own === "string" ? `${kind} ${own}` : kind, given);
 }
 
 const family = oneOf("inet", "ip", "ip6", "arp", "bridge", "netdev");

@@ -1,8 +1,7 @@
 /** Actions that count packets, and hold up to a limit or above it. */
 import { flag, oneOf, optional, type RecordOf } from "../../base/shape.js";
 import { LimitType } from "../kernel/constants.js";
-import { positive, positiveU32, rateUnit } from "../language/vocabulary.js";
-import { LIMIT_SECONDS } from "../language/vocabulary.js";
+import { LIMIT_SECONDS, positive, positiveU32, rateUnit } from "../language/vocabulary.js";
 import { lowered, type Lowered } from "../lowering/lowered.js";
 import { kind, TRACKED } from "./kind.js";
 
@@ -46,7 +45,7 @@ export const LIMITS = {
   last: kind({}, () => lowered({ type: "last" })),
   /** Holds for packets up to the rate, or above it (`over`). `burst` has the same unit as the rate. */
   limit: kind(LIMIT, limited),
-  /** Holds until so many bytes have passed, or afterwards (`over`). */
+  /** Holds until `bytes` have passed, or after that (`over`). */
   quota: kind({ bytes: positive, over: optional(flag) }, ({ bytes, over }) =>
     lowered({ type: "quota", bytes: BigInt(bytes), flags: beyond(over) }),
   ),
