@@ -53,6 +53,11 @@ export class CoalescingWorker<S> {
     return this.#retry?.begun;
   }
 
+  /** Whether something is running or waiting, except for retries. */
+  get busy(): boolean {
+    return this.#running !== undefined;
+  }
+
   /** Resolves when nothing is running or waiting, except for retries. */
   async idle(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
@@ -70,7 +75,10 @@ export class CoalescingWorker<S> {
   async #run(): Promise<void> {
     // Yield first, because the caller must never wait for the work.
     await Promise.resolve();
-    for (let scope = await this.#next(); scope !== undefined; scope = await this.#next()) {
+    // The last look at what is pending and the end of `#running` share a turn, so that no piece is added between them.
+    while (this.#pending !== undefined) {
+      const scope = await this.#next();
+      if (scope === undefined) break;
       const started = performance.now();
       try {
         if (await this.work(scope)) this.#backoff.reset();
@@ -84,10 +92,10 @@ export class CoalescingWorker<S> {
     this.#running = undefined;
   }
 
-  /** Returns the next piece of work after the pause. */
+  /** Returns the pending piece after the pause. Undefined if the worker was stopped meanwhile. */
   async #next(): Promise<S | undefined> {
     const pauseMs = this.#pausedUntil - performance.now();
-    if (this.#pending !== undefined && pauseMs > 0) {
+    if (pauseMs > 0) {
       // Only stop() aborts the pause, and it leaves nothing pending.
       await sleep(pauseMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
     }

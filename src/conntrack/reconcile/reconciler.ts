@@ -137,7 +137,9 @@ export class Reconciler {
 
   /** Resolves when no pass is running or waiting, except for repetitions and retries. */
   async idle(): Promise<void> {
-    for (const worker of this.#allWorkers()) await worker.idle();
+    // One worker may begin while another is awaited.
+    const busy = () => this.#allWorkers().find((worker) => worker.busy);
+    for (let worker = busy(); worker !== undefined; worker = busy()) await worker.idle();
   }
 
   /**

@@ -148,6 +148,24 @@ describe("after a write", () => {
     ]);
   });
 
+  test("idle() also waits for a family whose pass begins while the other's ends", async () => {
+    const families: string[] = [];
+    const world = setUp({
+      observers: [
+        {
+          reconciled: ({ family }) => {
+            families.push(family);
+            if (family === "ip6") world.sync("ip");
+          },
+        },
+      ],
+    });
+    put(world, 1);
+    world.sync("ip6");
+    await world.conntrack.idle();
+    expect(families).toEqual(["ip6", "ip"]);
+  });
+
   test("services with nothing to reconcile cost nothing", async () => {
     const world = setUp();
     world.sync();
