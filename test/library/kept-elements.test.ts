@@ -120,6 +120,47 @@ describe("with keep, elements stay when the program starts again", () => {
     expect((await table.apply()).operations.element).toEqual({ add: 0, delete: 1 });
   });
 
+  test("but not those that overlap a range that the program put before it read them", async () => {
+    const spec = { set: "banned", key: ["ipv4_addr"], interval: true, keep: true } as const;
+    const tuples = { ...spec, set: "tuples", key: ["ipv4_addr", "inet_service"] } as const;
+    const first = started(spec);
+    for (const net of ["10.0.0.0/24", "10.1.0.0/24", "192.0.2.0/24"]) first.set.put(net);
+    const firstTuples = first.table.set(tuples);
+    firstTuples.put(["10.0.0.0/24", { from: 1, to: 9 }]);
+    firstTuples.put(["10.0.0.0/24", { from: 10, to: 19 }]);
+    await first.table.apply();
+    const { table, set } = started(spec);
+    const wider = table.set(tuples);
+    set.put("10.0.0.0/8");
+    wider.put(["10.0.0.0-10.0.0.9", 9]);
+    await table.apply();
+    expect(set.networks()).toEqual(["10.0.0.0/8", "192.0.2.0/24"]);
+    expect(wider.keys()).toEqual(
+      expect.arrayContaining([
+        ["10.0.0.0/24", { from: 10, to: 19 }],
+        ["10.0.0.0-10.0.0.9", 9],
+      ]),
+    );
+    expect([wider.size, await table.check(), (await table.apply()).transactions]).toEqual([2, "same", 0]);
+  });
+
+  test("but not after replace() or clear(), which name the whole content", async () => {
+    const declared = () => {
+      const { table, set } = started({ set: "banned", key: ["ipv4_addr"], interval: true, keep: true });
+      return { table, set, plain: table.set({ set: "plain", key: ["inet_service"], keep: true }) };
+    };
+    const first = declared();
+    first.set.replace(["10.0.0.0/24", "192.0.2.0/24"]);
+    first.plain.replace([22, 80]);
+    await first.table.apply();
+    const { table, set, plain } = declared();
+    set.replace(["10.0.0.0/16"]);
+    plain.clear();
+    await table.apply();
+    expect([set.networks(), plain.keys(), await table.check()]).toEqual([["10.0.0.0/16"], [], "same"]);
+    expect(await nft("list set inet bans banned")).toContain("elements = { 10.0.0.0/16 }");
+  });
+
   test("but not in a set whose content has other types", async () => {
     const first = started(BANNED);
     first.set.put("192.0.2.1");

@@ -244,6 +244,28 @@ describe("a set of networks with timeouts", () => {
     expect(again.get("198.51.100.0/24")?.leftMs).toBeLessThanOrEqual(60_000);
   });
 
+  test("that stay in the list of replace() keep their times and comments", async () => {
+    const networks = table.set(NETWORKS);
+    networks.replace(["192.0.2.0/24", "198.51.100.0/24"]);
+    networks.put("203.0.113.0/24", { timeoutMs: 60_000, comment: "guest" });
+    await table.apply();
+    networks.replace(["203.0.113.0/24", "198.51.100.0/24", "192.0.2.0/24"]);
+    expect((await table.apply()).transactions).toBe(0);
+    networks.replace(["203.0.113.0/24", "10.0.0.0/8"]);
+    // The kernel has an element for each end.
+    expect((await table.apply()).operations.element).toEqual({ add: 2, delete: 4 });
+    expect(await list()).toMatch(/203\.0\.113\.0\/24 timeout 1m expires \S+ comment "guest"/);
+    networks.replace(["203.0.113.0/24", "10.0.0.0/8"], { timeoutMs: 5000, comment: "all" });
+    await table.apply();
+    expect(await list()).toMatch(
+      /10\.0\.0\.0\/8 timeout 5s .*comment "all".*203\.0\.113\.0\/24 timeout 5s .*comment "all"/s,
+    );
+    expect(() => networks.replace([], { timeout: 1 } as object)).toThrow('did you mean "timeoutMs"');
+    banned.replace([ADDRESS]);
+    banned.replace([ADDRESS, "192.0.2.77"]);
+    expect(banned.keys()).toEqual([ADDRESS, "192.0.2.77"]);
+  });
+
   test("of IPv6 works alike", async () => {
     const networks = table.set({ ...NETWORKS, key: ["ipv6_addr"] });
     networks.put("2001:db8::/32", { timeoutMs: 60_000, comment: "v6" });

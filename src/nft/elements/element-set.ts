@@ -2,7 +2,7 @@ import type { SetSpec } from "../language/set-spec.js";
 
 /** A set whose elements stay when the program starts. */
 export interface KeptSpec extends SetSpec {
-  /** The first read of the kernel desires the elements that it finds, with their remaining times. Not for verdict maps. */
+  /** The first read of the kernel desires the elements that it finds, like `desireObserved`, with their remaining times. Not for verdict maps. */
   readonly keep?: boolean;
 }
 
@@ -74,18 +74,20 @@ export interface ElementSet {
   forEachGrown(visit: (key: Uint8Array) => void): void;
   /** Calls `visit` with every undesired key that the kernel is known to hold. The view is valid during the call only. */
   forEachUndesired(visit: (key: Uint8Array) => void): void;
-  /** Additionally desires every element that the kernel is known to hold. */
+  /** Additionally desires every element that the kernel is known to hold, but no range that overlaps a desired one. */
   desireObserved(): void;
   /** Interval sets only: desires exactly these networks (CIDR, address or FROM-TO). Overlapping networks are merged. */
   replaceNets(nets: readonly string[]): void;
   /** Interval sets only: the desired networks, merged, as nft prints them. A range that is not a network is FROM-TO. */
   nets(): readonly string[];
   /**
-   * Interval sets without data only: desires exactly these ranges. Ranges of one field are merged. Throws RangeError if ranges of a concatenation overlap;
-   * then nothing changes.
+   * Sets without data only: desires exactly these keys. Elements that stay keep their timeouts and comments, as with `put`. In interval sets, ranges of
+   * one field are merged. Throws RangeError if ranges of a concatenation overlap; then nothing changes. Before the first read of the kernel, nothing that
+   * it finds is kept.
    */
-  replaceRanges(keys: readonly Uint8Array[]): void;
+  replace(keys: readonly Uint8Array[], timeoutMs?: number, comment?: string): void;
   /** Calls `visit` with every desired element. The views are valid during the call only. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void;
+  /** No longer desires any element. Before the first read of the kernel, nothing that it finds is kept. */
   clear(): void;
 }

@@ -71,6 +71,8 @@ export class TrackedElements implements ElementSet {
   readonly dataLen: number;
   /** Whether the elements of the kernel's set are known. */
   known = false;
+  /** The program has said which elements it desires before it knew the kernel's, so the first read keeps none. */
+  #keepsNone = false;
   fate: SetFate = {};
   /** Its changes in transactions. */
   readonly packing: Packing;
@@ -156,6 +158,20 @@ export class TrackedElements implements ElementSet {
   }
 
   put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean {
+    return this.#putCommented(key, data, timeoutMs, comment);
+  }
+
+  replace(keys: readonly Uint8Array[], timeoutMs?: number, comment?: string): void {
+    this.#keepsNone ||= !this.known;
+    const text = (key: Uint8Array): string => Buffer.from(key.buffer, key.byteOffset, key.length).toString("latin1");
+    const wanted = new Set(keys.map(text));
+    const rows = this.#rows;
+    for (let row = 0; row < rows.end; row++)
+      if ((rows.of(row) & DESIRED) !== 0 && !wanted.has(text(rows.keyBytes(row)))) this.#undesire(row, false);
+    for (const key of keys) this.#putCommented(key, undefined, timeoutMs, comment);
+  }
+
+  #putCommented(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean {
     const changed = this.#putElement(key, data, timeoutMs);
     if (comment === undefined) return changed;
     const row = this.#desiredRow(key);
@@ -288,10 +304,6 @@ export class TrackedElements implements ElementSet {
     return this.#rows.kernelBytes(row);
   }
 
-  replaceRanges(_keys: readonly Uint8Array[]): void {
-    throw new TypeError(`set ${this.spec.set} is not an interval set`);
-  }
-
   replaceNets(_nets: readonly string[]): void {
     throw new TypeError(`set ${this.spec.set} is not an interval set`);
   }
@@ -305,10 +317,17 @@ export class TrackedElements implements ElementSet {
     this.#keep();
   }
 
+  /** Whether the kernel can hold the key together with the desired ones. */
+  protected fits(_key: Uint8Array): boolean {
+    return true;
+  }
+
   #keep(): void {
     const rows = this.#rows;
-    for (let row = 0; row < rows.end; row++) {
-      if (!this.#isUndesired(row)) continue;
+    const found: number[] = [];
+    for (let row = 0; row < rows.end; row++)
+      if (this.#isUndesired(row) && this.fits(rows.keyBytes(row))) found.push(row);
+    for (const row of found) {
       this.#put(row, rows.kernelWords(row), rows.kernelAt(row));
       this.#expiries?.adopt(row);
       this.#comments.adopt(row);
@@ -316,6 +335,7 @@ export class TrackedElements implements ElementSet {
   }
 
   clear(): void {
+    this.#keepsNone ||= !this.known;
     for (let row = 0; row < this.#rows.end; row++) if ((this.#rows.of(row) & DESIRED) !== 0) this.#undesire(row, false);
   }
 
@@ -417,7 +437,7 @@ export class TrackedElements implements ElementSet {
       const defers = typeof deferUndesired === "boolean" ? () => deferUndesired : deferUndesired;
       drift.gone = await this.#rows.finishLoad((row) => first && defers(this.#rows.keyBytes(row)));
     }
-    if (first && this.spec.keep === true) this.#keep();
+    if (first && this.spec.keep === true && !this.#keepsNone) this.#keep();
     return { complete: true, drift };
   }
 

@@ -25,10 +25,10 @@ export class TrackedIntervals extends TrackedElements {
         throw new RangeError(`set ${this.spec.set}: ${net} is not a network of its IP family`);
       return rangeKey(network, this.#width);
     });
-    this.replaceRanges(keys);
+    this.replace(keys);
   }
 
-  override replaceRanges(keys: readonly Uint8Array[]): void {
+  override replace(keys: readonly Uint8Array[], timeoutMs?: number, comment?: string): void {
     const ranges = keys.filter(({ length }) => length > 0);
     const merged =
       this.spec.key.length === 1
@@ -39,9 +39,8 @@ export class TrackedIntervals extends TrackedElements {
       this.#check(key, added);
       added.add(key);
     }
-    this.clear();
-    for (const key of added) super.put(key);
-    if (ranges.length < keys.length) super.put(CATCH_ALL);
+    super.replace([...added, ...(ranges.length < keys.length ? [CATCH_ALL] : [])], timeoutMs, comment);
+    this.#ranges = added;
   }
 
   override nets(): string[] {
@@ -56,6 +55,10 @@ export class TrackedIntervals extends TrackedElements {
     const changed = super.put(key, data, timeoutMs, comment);
     ranges.add(key);
     return changed;
+  }
+
+  protected override fits(key: Uint8Array): boolean {
+    return key.length === 0 || this.#desired().overlapping(key) === undefined;
   }
 
   override delete(key: Uint8Array): boolean {

@@ -203,6 +203,22 @@ export class PlainSet<Key extends readonly FieldType[] = readonly FieldType[], V
   }
 
   /**
+   * Replaces the content by these elements with the next apply, as if `put` was called for each and `delete` for the others. With `interval: true`,
+   * ranges of one field that overlap or touch are merged. If it is called before the first `load()` or `apply()`, a set with `keep` keeps nothing else.
+   * Throws FieldError.
+   * @example
+   * networks.replace(["192.0.2.0/24", "198.51.100.1-198.51.100.9"]);
+   */
+  replace(keys: readonly KeyIn<Value>[], options?: ElementOptions): void {
+    const { elements } = this;
+    const { set, key } = elements.spec;
+    if (!Array.isArray(keys)) throw new FieldError(`set ${set}, key (${key.join(" . ")})`, "a list", keys);
+    const { timeoutMs, comment } = checkedOptions(elements.spec, options);
+    const packed = keys.map((one) => this.packKey(one).slice());
+    this.unlessOverlap(keys, () => elements.replace(packed, timeoutMs, comment));
+  }
+
+  /**
    * Returns the desired element, or undefined if it is not desired.
    * @example
    * console.log(banned.get("192.0.2.1")?.timeoutMs); // 600000
@@ -228,20 +244,7 @@ export class PlainSet<Key extends readonly FieldType[] = readonly FieldType[], V
 export class RangeSet<
   Key extends readonly FieldType[] = readonly FieldType[],
   Value = FieldsRange<Key>,
-> extends PlainSet<Key, Value> {
-  /**
-   * Replaces the content by these ranges. Ranges of one field that overlap or touch are merged. In a set with timeouts, all times start again. Throws FieldError.
-   * @example
-   * networks.replace(["192.0.2.0/24", "198.51.100.1-198.51.100.9"]);
-   */
-  replace(ranges: readonly KeyIn<Value>[]): void {
-    const { elements } = this;
-    const { set, key } = elements.spec;
-    if (!Array.isArray(ranges)) throw new FieldError(`set ${set}, key (${key.join(" . ")})`, "a list", ranges);
-    const keys = ranges.map((range) => this.packKey(range));
-    this.unlessOverlap(ranges, () => elements.replaceRanges(keys));
-  }
-}
+> extends PlainSet<Key, Value> {}
 
 /** A set of networks. A network is "192.0.2.0/24", an address or a range "192.0.2.1-192.0.2.9". */
 export class NetworkSet extends RangeSet<readonly FieldType[], string> {

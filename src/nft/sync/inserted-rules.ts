@@ -1,6 +1,7 @@
 /**
  * Our rules in chains of other programs' tables. We recognise them by their comment, `<owner mark>:<hash of the rule>`,
- * which every nft prints. Rules without our mark stay untouched.
+ * which every nft prints. Rules without our mark stay untouched. Two programs that both want to be first would push each other down for ever. So
+ * ours are in place if only rules with marks come before them, or after those to append.
  *
  * An earlier run may have left such rules in chains that are no longer named. So the first apply, each one after `invalidate`, and `destroy` read
  * the rules of all tables once ("sweep"). In between only the named chains are read, and only if there is a reason.
@@ -32,7 +33,7 @@ const MAX_RETRIES = 1;
 /** Our rules at one end of a chain that another program owns. */
 export interface Insertion extends TableRef {
   readonly chain: string;
-  /** insert: before all others. append: after them. */
+  /** insert: before all others. append: after them. The marked rules of other programs may stand before and after ours. */
   readonly mode: "insert" | "append";
   readonly rules: readonly Rule[];
 }
@@ -260,17 +261,23 @@ export class InsertedRules {
   /** Our rules go before and after those of others. "add" counts on from the rules to insert to the rules to append. */
   #edits({ insert, append }: Inserted, rules: readonly RuleInfo[]): Edit[] {
     const comments = rules.map(({ userdata }) => commentOf(userdata));
-    let head = 0;
-    while (head < insert.length && comments[head] === insert[head].comment) head++;
+    const isTheirs = (at: number): boolean => markIn(comments[at]) !== undefined && !this.#isOurs(rules[at]);
+    // The rules up to `head` include our first ones, and those from `end` on our last ones.
+    let [head, first] = [0, 0];
+    for (let at = 0; at < rules.length && first < insert.length; at++)
+      if (comments[at] === insert[first].comment) [head, first] = [at + 1, first + 1];
+      else if (!isTheirs(at)) break;
     let [end, last] = [rules.length, append.length];
-    while (end > head && last > 0 && comments[end - 1] === append[last - 1].comment) [end, last] = [end - 1, last - 1];
+    for (let at = end - 1; at >= head && last > 0; at--)
+      if (comments[at] === append[last - 1].comment) [end, last] = [at, last - 1];
+      else if (!isTheirs(at)) break;
     const old = rules.map((rule, from): Edit => {
       const misplaced = from >= head && from < end && this.#isOurs(rule);
       return { edit: misplaced ? "delete" : "keep", from };
     });
     const added = [...insert, ...append].map((_, to): Edit => ({ edit: "add", to }));
-    const [first, after] = [added.slice(head, insert.length), added.slice(insert.length, insert.length + last)];
-    return [...old.slice(0, head), ...first, ...old.slice(head, end), ...after, ...old.slice(end)];
+    const [before, after] = [added.slice(first, insert.length), added.slice(insert.length, insert.length + last)];
+    return [...old.slice(0, head), ...before, ...old.slice(head, end), ...after, ...old.slice(end)];
   }
 
   #driftOf(foreign: ForeignChain, rules: readonly RuleInfo[] | undefined): string[] {
@@ -282,9 +289,14 @@ export class InsertedRules {
   }
 
   #isOurs({ userdata }: RuleInfo): boolean {
-    const [mark, hash] = (commentOf(userdata) ?? "").split(" ", 1)[0].split(":");
-    return mark === this.#ownerMark && HASH.test(hash ?? "");
+    return markIn(commentOf(userdata)) === this.#ownerMark;
   }
+}
+
+/** Returns the mark of the program that inserted the rule with this comment. */
+function markIn(comment = ""): string | undefined {
+  const [mark, hash = ""] = comment.split(" ", 1)[0].split(":");
+  return mark !== "" && HASH.test(hash) ? mark : undefined;
 }
 
 function isEmpty({ insert, append }: Inserted): boolean {

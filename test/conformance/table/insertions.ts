@@ -78,6 +78,40 @@ export function insertions(world: () => KernelWorld): void {
     expect(await listed()).toBe("A Z");
   });
 
+  it("of two programs at both ends of one chain come to rest, whatever comes between them", async () => {
+    const other = await world().other();
+    const one = inserting();
+    const two = new Table(other, { family: "ip", name: "two", ownerMark: "two" });
+    one.insertions({ ...FORWARD, mode: "insert", rules: ours("A", "B") });
+    one.insertions({ ...FORWARD, mode: "append", rules: ours("Z") });
+    two.insertions({ ...FORWARD, mode: "insert", rules: ours("C") });
+    two.insertions({ ...FORWARD, mode: "append", rules: ours("X", "Y") });
+    const settled = async (): Promise<string> => {
+      for (const table of [one, two, one, two]) {
+        table.invalidate("test");
+        await table.apply();
+      }
+      for (const table of [one, two]) {
+        table.invalidate("test");
+        expect([(await table.apply()).transactions, await table.check()]).toEqual([0, "same"]);
+      }
+      return (await world().kernel.rules(theirs, "FORWARD"))
+        .map(({ userdata }) => commentOf(userdata)?.replace(/^(test|two):\S+ /, "") ?? "?")
+        .join(" ");
+    };
+    expect(await settled()).toBe("C A B f1 f2 Z X Y");
+    await world().kernel.commit([
+      { op: "insert", kind: "rule", ...FORWARD, exprs: [{ type: "counter" }] },
+      foreign("f3"),
+    ]);
+    expect(await settled()).toBe("C A B ? f1 f2 f3 Z X Y");
+    one.insertions({ ...FORWARD, mode: "insert", rules: ours("A", "D") });
+    one.insertions({ ...FORWARD, mode: "append", rules: ours("V", "Z") });
+    expect(await settled()).toBe("C A D ? f1 f2 f3 V Z X Y");
+    await world().kernel.commit([{ op: "flush", kind: "rule", ...FORWARD }]);
+    expect(await settled()).toBe("C A D V Z X Y");
+  });
+
   it("wait for a missing chain, and are removed by destroy", async () => {
     const table = inserting();
     table.insertions({ family: "ip", table: "absent", chain: "INPUT", mode: "insert", rules: ours("A") });
