@@ -4,13 +4,13 @@ import type { Cluster } from "./api.ts";
 import type { Commands } from "./commands.ts";
 import { conntrackAims } from "./conntrack.ts";
 import type { Growth, Used } from "./growth.ts";
-import { median } from "./lib.ts";
+import { exponentOf, median } from "./lib.ts";
 import { type Blocked, longest } from "./loop-watch.ts";
 import type { ManyPorts } from "./many-ports.ts";
 import type { Measured } from "./measure.ts";
 import type { Packets, PathName } from "./packets.ts";
 import type { Moments } from "./road.ts";
-import type { Results, Watched } from "./sections.ts";
+import type { Exponents, Results, Watched } from "./sections.ts";
 
 function loop(what: string, { heldMs, wallMs, ownMs }: Blocked): Aim {
   return atMost(
@@ -164,6 +164,31 @@ function ofCluster(cluster: Watched<Cluster>): Aim[] {
   ];
 }
 
+/** Times below this are mostly constant costs, and noise, ms. */
+const LEAST_GROWN_MS = 20;
+
+/** n log n is 1.1 at these sizes. */
+function ofExponents({ dimension, sizes, steps }: Exponents): Aim[] {
+  const what = `${dimension}, ${steps[0].step}`;
+  const ofTimes = (thread: string, costs: readonly number[]): Aim[] => {
+    if (Math.max(...costs) < LEAST_GROWN_MS) return [];
+    return [atMost(`growth with ${what}, exponent, ${thread}`, 1.15, exponentOf(sizes, costs), "")];
+  };
+  const { heldMs, ownMs } = longest(steps.map(({ blocked }) => blocked));
+  return [
+    ...ofTimes(
+      "main thread",
+      steps.map(({ mainMs }) => mainMs),
+    ),
+    ...ofTimes(
+      "kernel",
+      steps.map(({ kernelMs }) => kernelMs),
+    ),
+    atMost(`${what}: longest transaction`, 100, Math.max(...steps.map((step) => step.longestTransactionMs)), "ms"),
+    atMost(`${what}: event loop held`, 50, heldMs, "ms", `own work ${ownMs.toFixed(1)}`),
+  ];
+}
+
 function ofPorts({ ports, replace, heldMs }: ManyPorts): Aim[] {
   const { ms, kernelMs, latencyMs, writes } = replace;
   const what = `an endpoint of ${ports} ports replaced`;
@@ -180,7 +205,7 @@ function ofPorts({ ports, replace, heldMs }: ManyPorts): Aim[] {
 export function aims(results: Results): Aim[] {
   const { services, kernel, rolling, repair, check, affinity, memory, growth, packets, cluster, conntrack, pages } =
     results;
-  const { commands, ports } = results;
+  const { commands, exponents, ports } = results;
   const list: Aim[] = services === undefined ? [] : ofServices(services);
   if (kernel !== undefined) {
     const size = `${kernel.services} x ${kernel.endpoints}`;
@@ -247,6 +272,7 @@ export function aims(results: Results): Aim[] {
   if (conntrack !== undefined) list.push(...conntrackAims(conntrack));
   if (commands !== undefined) list.push(...ofCommands(commands));
   if (ports !== undefined) list.push(...ofPorts(ports));
+  if (exponents !== undefined) list.push(...exponents.flatMap(ofExponents));
   if (pages !== undefined) {
     const more = median(pages.map((one) => one.with - one.without));
     const [{ pages: count }] = pages;

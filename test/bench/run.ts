@@ -1,7 +1,7 @@
 /**
  * `npm run bench`: measures every figure of test/bench/README.md on this machine in one run, and compares it with its target.
  *
- *   node test/bench/run.ts [--rounds N] [--before DIR] [SECTION...]      services kernel rolling repair check affinity memory growth packets cluster conntrack commands ports pages handover
+ *   node test/bench/run.ts [--rounds N] [--before DIR] [SECTION...]      services kernel rolling repair check affinity memory growth exponents packets cluster conntrack commands ports pages handover
  *
  * `--before`: the directory of another build of this project. Loads, changes, restarts and the program's memory are then measured for both,
  * in turns.

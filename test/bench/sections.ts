@@ -4,6 +4,7 @@ import type { Cluster } from "./api.ts";
 import type { Check } from "./check.ts";
 import type { Commands } from "./commands.ts";
 import { type ConntrackResult, measureConntrack } from "./conntrack.ts";
+import type { Dimension, Step } from "./exponents.ts";
 import type { Growth } from "./growth.ts";
 import type { Handover } from "./handover.ts";
 import type { KernelMemory } from "./kernel-memory.ts";
@@ -25,6 +26,13 @@ interface Size {
 /** Result of a separate process, and how long its event loop was held. */
 export type Watched<T> = Size & T & { readonly blocked: Blocked };
 
+/** One step at each size, the smallest first. */
+export interface Exponents {
+  readonly dimension: Dimension;
+  readonly sizes: readonly number[];
+  readonly steps: readonly Step[];
+}
+
 /** All results of a run; skipped sections are absent. */
 export interface Results {
   services?: Measured[];
@@ -38,6 +46,7 @@ export interface Results {
   memory?: Watched<Memory>[];
   memoryBefore?: Watched<Memory>[];
   growth?: Growth;
+  exponents?: Exponents[];
   packets?: Packets;
   cluster?: Watched<Cluster>;
   conntrack?: ConntrackResult;
@@ -61,6 +70,14 @@ const KERNEL_SIZE = SIZES[2];
 const MEMORY_SIZES = SIZES.slice(1, 3);
 const ROLLING = { services: 10_000, endpoints: 10, changes: 1_000 };
 const GROWTH = { services: 5_000, endpoints: 10, changes: 100_000 };
+/** The largest size. The others are a half, a quarter and an eighth of it. */
+const LARGEST: Readonly<Record<Dimension, number>> = {
+  services: 10_000,
+  endpoints: 100_000,
+  slices: 4_000,
+  ports: 2_000,
+  "ports with affinity": 1_000,
+};
 const CLUSTER = { services: 10_000, endpoints: 10, changes: 1_000, watchedChanges: 100 };
 const COMMANDS = { services: 10_000, endpoints: 10 };
 /** Ports of the one service. */
@@ -240,6 +257,34 @@ function measureGrowth(): Growth {
   return inNamespace("growth.ts", [services, endpoints, changes], ["--expose-gc"]) as Growth;
 }
 
+/** Medians of the times, and the longest times that transactions and the main thread held others up. */
+function measureExponents(rounds: number): Exponents[] {
+  return (Object.keys(LARGEST) as Dimension[]).flatMap((dimension) => {
+    const sizes = [8, 4, 2, 1].map((part) => LARGEST[dimension] / part);
+    const measured = sizes.map((size) =>
+      Array.from({ length: rounds }, (_, round) => {
+        say(`growth with ${dimension}, ${size} ${of(round, rounds)}`);
+        return inNamespace("exponents.ts", [dimension, size], ["--expose-gc"]) as Step[];
+      }),
+    );
+    return measured[0][0].map((_, step) => ({
+      dimension,
+      sizes,
+      steps: measured.map((all) => typical(all.map((steps) => steps[step]))),
+    }));
+  });
+}
+
+function typical(all: readonly Step[]): Step {
+  return {
+    ...all[0],
+    mainMs: median(all.map(({ mainMs }) => mainMs)),
+    kernelMs: median(all.map(({ kernelMs }) => kernelMs)),
+    longestTransactionMs: median(all.map(({ longestTransactionMs }) => longestTransactionMs)),
+    blocked: longest(all.map(({ blocked }) => blocked)),
+  };
+}
+
 function measurePackets(rounds: number): Packets {
   const { services, connections, perRound } = PACKETS;
   say(`connections through ${services} services`);
@@ -293,6 +338,7 @@ export const SECTIONS: Readonly<Record<Section, (into: Results, scope: Scope) =>
   affinity: (into, { rounds }) => (into.affinity = measureAffinity(rounds)),
   memory: (into, scope) => Object.assign(into, measureMemory(scope)),
   growth: (into) => (into.growth = measureGrowth()),
+  exponents: (into, { rounds }) => (into.exponents = measureExponents(rounds)),
   packets: (into, { rounds }) => (into.packets = measurePackets(rounds)),
   cluster: (into) => (into.cluster = measureCluster()),
   conntrack: (into) => (into.conntrack = measureConntrack()),

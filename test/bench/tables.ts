@@ -1,13 +1,13 @@
 /** Prints results as tables. */
 import type { Aim } from "./aim.ts";
 import { changeRows, conntrackRow, recoveryRows } from "./conntrack.ts";
-import { fixed } from "./lib.ts";
-import type { Blocked } from "./loop-watch.ts";
+import { exponentOf, fixed } from "./lib.ts";
+import { type Blocked, longest } from "./loop-watch.ts";
 import type { Changes, Measured } from "./measure.ts";
 import type { ManyPorts } from "./many-ports.ts";
 import type { Packets } from "./packets.ts";
 import type { Memory } from "./memory.ts";
-import type { Results, Watched } from "./sections.ts";
+import type { Exponents, Results, Watched } from "./sections.ts";
 
 type Row = Readonly<Record<string, string | number>>;
 
@@ -74,6 +74,25 @@ function portRows({ ports, load, replace }: ManyPorts): Row[] {
   }));
 }
 
+function exponentRow({ dimension, sizes, steps }: Exponents): Row {
+  const list = (values: readonly number[], digits = 0): string => values.map((value) => fixed(value, digits)).join(" ");
+  const main = steps.map(({ mainMs }) => mainMs);
+  const kernel = steps.map(({ kernelMs }) => kernelMs);
+  const operations = steps.map((step) => step.operations);
+  return {
+    growth: `${dimension}, ${list(sizes)}: ${steps[0].step}`,
+    "main thread ms": list(main),
+    "kernel ms": list(kernel, 1),
+    "exponent: main, kernel, operations": list(
+      [main, kernel, operations].map((costs) => exponentOf(sizes, costs)),
+      2,
+    ),
+    "longest transaction ms": fixed(Math.max(...steps.map(({ longestTransactionMs }) => longestTransactionMs)), 1),
+    "most operations": Math.max(...steps.map(({ mostOperations }) => mostOperations)),
+    [HELD]: held(longest(steps.map(({ blocked }) => blocked))),
+  };
+}
+
 /** Prints a table for each section. */
 function tables({
   services,
@@ -87,6 +106,7 @@ function tables({
   memory,
   memoryBefore = [],
   growth,
+  exponents,
   packets,
   cluster,
   conntrack,
@@ -183,6 +203,7 @@ function tables({
       })),
     );
   }
+  if (exponents !== undefined) list.push(exponents.map(exponentRow));
   if (packets !== undefined) list.push(packetRows(packets));
   if (cluster !== undefined) {
     list.push([
