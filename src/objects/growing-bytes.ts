@@ -1,6 +1,6 @@
 /**
- * Text that arrives in chunks. The bytes are copied, because a small view would keep its whole chunk in memory. A peer that
- * sends a byte at a time would then use a hundred times as much memory as it sends.
+ * Bytes that arrive in chunks. They are copied, because a small view would keep its whole chunk in memory. A peer that sends a
+ * byte at a time would then use a hundred times as much memory as it sends.
  */
 export class GrowingBytes {
   #bytes = Buffer.alloc(0);
@@ -21,13 +21,13 @@ export class GrowingBytes {
     this.#length = length;
   }
 
-  /** All bytes and `last` as UTF-8 text. Empties the buffer. */
-  take(last: Buffer): string {
-    if (this.#length === 0) return last.toString();
+  /** All bytes and `last`. Empties the buffer. */
+  take(last: Buffer): Buffer {
+    if (this.#length === 0) return last;
     this.append(last);
-    const text = this.#bytes.toString("utf8", 0, this.#length);
+    const bytes = this.#bytes.subarray(0, this.#length);
     this.#bytes = Buffer.alloc(0);
     this.#length = 0;
-    return text;
+    return bytes;
   }
 }

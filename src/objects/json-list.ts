@@ -72,7 +72,7 @@ export class JsonListReader {
         this.#begun.append(chunk.subarray(at));
         return;
       }
-      const text = this.#begun.take(chunk.subarray(at, end));
+      const text = this.#begun.take(chunk.subarray(at, end)).toString();
       at = end;
       this.#end = this.#before + at;
       if (this.#place === "item") {
@@ -96,7 +96,7 @@ export class JsonListReader {
    */
   end(): unknown {
     if (this.#place !== "frame") throw new SyntaxError("the list ends too early");
-    const value: unknown = JSON.parse(this.#frame + this.#begun.take(Buffer.alloc(0)));
+    const value: unknown = JSON.parse(this.#frame + this.#begun.take(Buffer.alloc(0)).toString());
     if (!this.#found) return value;
     const { items, ...list } = value as { items: unknown };
     // If a field occurs twice, JSON.parse returns the last one.

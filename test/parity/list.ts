@@ -60,7 +60,11 @@ const GENERAL: readonly ParityRow[] = [
 
 const API_SERVER: readonly ParityRow[] = [
   { flags: ["kubeconfig"], ours: "same" },
-  { fields: ["clientConnection.acceptContentTypes"], ours: "ignored", note: "the API is read as JSON" },
+  {
+    fields: ["clientConnection.acceptContentTypes"],
+    ours: "ignored",
+    note: "the API is read as protobuf, or as JSON from a server that answers with JSON",
+  },
   { flags: ["kube-api-qps", "kube-api-burst"], ours: "same" },
 ];
 

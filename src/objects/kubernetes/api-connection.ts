@@ -1,10 +1,12 @@
-/** Requests to the API server: HTTP/1.1 with JSON, one connection per watch, reuse of idle ones. */
+/** Requests to the API server: HTTP/1.1, one connection per watch, reuse of idle ones. */
 import type { Agent, ClientRequest, IncomingMessage } from "node:http";
 import type { RequestOptions } from "node:https";
 import { pipeline, type Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { network } from "../../base/http.js";
+import type { BodyFormat } from "./bodies.js";
 import { describeFailure, ProtocolError, StalledError, StatusError, statusError, TransportError } from "./errors.js";
+import { PROTOBUF, readObject } from "./protobuf-objects.js";
 import { RateLimit } from "./rate-limit.js";
 import { pause } from "./timing.js";
 
@@ -62,8 +64,10 @@ interface ApiRequest {
    */
   readonly continued?: boolean;
   readonly watch?: boolean;
+  /** Whether the caller reads protobuf. The server may still answer with JSON. Default false. */
+  readonly protobuf?: boolean;
   /** Called when a successful answer begins. */
-  readonly onAnswer?: () => void;
+  readonly onAnswer?: (format: BodyFormat) => void;
 }
 
 /** Maximum bytes to read of an error answer. */
@@ -97,7 +101,7 @@ export class ApiConnection {
     try {
       const response = await this.#send(request, guard);
       code = String(response.statusCode);
-      if (isSuccess(response)) request.onAnswer?.();
+      if (isSuccess(response)) request.onAnswer?.(formatOf(response));
       if (response.statusCode === 401) this.options.credentials.refused();
       yield* this.#body(response, guard);
     } catch (error) {
@@ -152,7 +156,7 @@ export class ApiConnection {
       method: request.method,
       agent,
       headers: {
-        Accept: "application/json",
+        Accept: request.protobuf === true ? `${PROTOBUF}, application/json` : "application/json",
         "User-Agent": USER_AGENT,
         // No compression for watches: it would delay single events.
         ...(request.watch !== true && { "Accept-Encoding": "gzip" }),
@@ -190,7 +194,14 @@ export class ApiConnection {
     }
     if (success) return;
     const { statusCode = 0, headers } = response;
-    if (statusCode >= 400) throw statusError(statusCode, Buffer.concat(refused).toString(), headers["retry-after"]);
+    if (statusCode >= 400) {
+      const body = Buffer.concat(refused);
+      throw statusError(
+        statusCode,
+        formatOf(response) === "JSON" ? body.toString() : statusIn(body),
+        headers["retry-after"],
+      );
+    }
     throw new ProtocolError(`HTTP ${statusCode} is not an answer of an API server`);
   }
 
@@ -260,6 +271,19 @@ class Guard {
 
 function isSuccess({ statusCode = 0 }: IncomingMessage): boolean {
   return statusCode >= 200 && statusCode < 300;
+}
+
+function formatOf({ headers }: IncomingMessage): BodyFormat {
+  return headers["content-type"]?.startsWith(PROTOBUF) === true ? "protobuf" : "JSON";
+}
+
+/** Returns undefined if it cannot be read. */
+function statusIn(body: Buffer): unknown {
+  try {
+    return readObject(body);
+  } catch {
+    return undefined;
+  }
 }
 
 /** A reused connection turned out to be closed. */

@@ -2,6 +2,8 @@
 import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
 import { GrowingBytes } from "../growing-bytes.js";
 import { JsonListReader } from "../json-list.js";
+import { ProtobufListReader } from "./protobuf-list.js";
+import { readEvent } from "./protobuf-objects.js";
 import type { Resource } from "./resources.js";
 import { ProtocolError, type StatusError, statusError } from "./errors.js";
 
@@ -27,14 +29,22 @@ function tooLarge(what: string): ProtocolError {
   return new ProtocolError(`${what} exceeds ${MAX_OBJECT_BYTES >> 20} MiB, more than any object can have`);
 }
 
+/** The format of an answer, which the server chooses. */
+export type BodyFormat = "JSON" | "protobuf";
+
 /** A list. No page is ever in memory as a whole, however large the pages that the server sends. */
 export class ListBody {
-  readonly #reader = new JsonListReader(MAX_OBJECT_BYTES);
+  readonly #reader: JsonListReader | ProtobufListReader;
   /** Fields of the list before its items; undefined until the first item arrives. */
   #head: Fields | undefined;
 
   /** @param type of the items. */
-  constructor(private readonly type: ObjectType) {}
+  constructor(
+    private readonly type: ObjectType,
+    private readonly format: BodyFormat,
+  ) {
+    this.#reader = new (format === "JSON" ? JsonListReader : ProtobufListReader)(MAX_OBJECT_BYTES);
+  }
 
   /** The items that end in this chunk, in order. Throws `ProtocolError`. */
   *push(chunk: Buffer): Generator<unknown, void, undefined> {
@@ -90,7 +100,7 @@ export class ListBody {
       return read();
     } catch (error) {
       if (error instanceof RangeError) throw tooLarge("a value in the list");
-      throw new ProtocolError(`the answer is not JSON: ${reasonOf(error)}`, { cause: error });
+      throw new ProtocolError(`the answer is not ${this.format}: ${reasonOf(error)}`, { cause: error });
     }
   }
 }
@@ -119,44 +129,78 @@ export interface WatchEvent {
 }
 
 const NEWLINE = 0x0a;
+const SPACE = 0x20;
+/** Bytes of the length before each event in protobuf. */
+const LENGTH_BYTES = 4;
 
-/** A watch: one event per line. */
+/** A watch: in JSON one event per line, in protobuf each after its length. */
 export class WatchBody {
-  readonly #line = new GrowingBytes();
+  readonly #begun = new GrowingBytes();
+  /** Bytes of protobuf to wait for. */
+  #needed = LENGTH_BYTES;
 
   /** @param type of the objects in the events. */
-  constructor(private readonly type: ObjectType) {}
+  constructor(
+    private readonly type: ObjectType,
+    private readonly format: BodyFormat,
+  ) {}
 
-  /** Whether the last line is incomplete. */
-  get midLine(): boolean {
-    return this.#line.length > 0;
+  /** Whether the last event is incomplete. */
+  get midEvent(): boolean {
+    return this.#begun.length > 0;
   }
 
   /** The events that end in this chunk, in order. Throws `ProtocolError`, and `StatusError` for an ERROR event. */
   *push(chunk: Buffer): Generator<WatchEvent, void, undefined> {
-    let start = 0;
-    for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {
-      this.#checkSize(end - start);
-      const line = this.#line.take(chunk.subarray(start, end)).trim();
-      start = end + 1;
-      if (line !== "") yield parseEvent(line, this.type);
+    for (const bytes of this.format === "JSON" ? this.#lines(chunk) : this.#frames(chunk)) {
+      yield checkEvent(this.#parse(bytes), this.type);
     }
-    this.#checkSize(chunk.length - start);
-    if (start < chunk.length) this.#line.append(chunk.subarray(start));
   }
 
-  #checkSize(more: number): void {
-    if (this.#line.length + more > MAX_OBJECT_BYTES) throw tooLarge("an event of a watch");
+  *#lines(chunk: Buffer): Generator<Buffer, void, undefined> {
+    let start = 0;
+    for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {
+      checkSize(this.#begun.length + end - start);
+      const line = this.#begun.take(chunk.subarray(start, end));
+      start = end + 1;
+      if (line.some((byte) => byte > SPACE)) yield line;
+    }
+    checkSize(this.#begun.length + chunk.length - start);
+    if (start < chunk.length) this.#begun.append(chunk.subarray(start));
+  }
+
+  *#frames(chunk: Buffer): Generator<Buffer, void, undefined> {
+    if (this.#begun.length + chunk.length < this.#needed) return this.#begun.append(chunk);
+    const bytes = this.#begun.take(chunk);
+    let at = 0;
+    for (;;) {
+      this.#needed = LENGTH_BYTES;
+      if (bytes.length - at < this.#needed) break;
+      const length = bytes.readUInt32BE(at);
+      checkSize(length);
+      this.#needed += length;
+      if (bytes.length - at < this.#needed) break;
+      const start = at + LENGTH_BYTES;
+      at += this.#needed;
+      yield bytes.subarray(start, at);
+    }
+    this.#begun.append(bytes.subarray(at));
+  }
+
+  #parse(bytes: Buffer): unknown {
+    try {
+      return this.format === "JSON" ? JSON.parse(bytes.toString()) : readEvent(bytes);
+    } catch (error) {
+      throw new ProtocolError(`an event is not ${this.format}`, { cause: error });
+    }
   }
 }
 
-function parseEvent(line: string, expected: ObjectType): WatchEvent {
-  let event: unknown;
-  try {
-    event = JSON.parse(line);
-  } catch (error) {
-    throw new ProtocolError("an event is not JSON", { cause: error });
-  }
+function checkSize(bytes: number): void {
+  if (bytes > MAX_OBJECT_BYTES) throw tooLarge("an event of a watch");
+}
+
+function checkEvent(event: unknown, expected: ObjectType): WatchEvent {
   const { type, object }: Fields = isFields(event) ? event : {};
   switch (type) {
     case "ADDED":

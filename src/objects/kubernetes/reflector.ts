@@ -187,14 +187,18 @@ export class Reflector {
     signal: AbortSignal,
   ): Promise<ListMeta> {
     const { connection, resource, timing } = this.options;
-    const body = new ListBody(resource);
+    let body = new ListBody(resource, "JSON");
     const answer = connection.stream({
       method: "GET",
       path: collectionPath(resource, query),
       signal,
       idleMs: timing.answerIdleMs,
       continued: query["continue"] !== undefined,
-      onAnswer: () => this.#onAnswer(),
+      protobuf: true,
+      onAnswer: (format) => {
+        body = new ListBody(resource, format);
+        this.#onAnswer();
+      },
     });
     for await (const chunk of answer) {
       this.options.onHeard?.();
@@ -261,7 +265,7 @@ export class Reflector {
     const { connection, resource, timing } = this.options;
     const started = performance.now();
     const seconds = Math.ceil((timing.watchMs * (1 + Math.random())) / 1000);
-    const body = new WatchBody(resource);
+    let body = new WatchBody(resource, "JSON");
     const answer = connection.stream({
       method: "GET",
       path: collectionPath(resource, {
@@ -273,14 +277,18 @@ export class Reflector {
       signal,
       idleMs: timing.watchIdleMs,
       watch: true,
-      onAnswer: () => this.#onAnswer(),
+      protobuf: true,
+      onAnswer: (format) => {
+        body = new WatchBody(resource, format);
+        this.#onAnswer();
+      },
     });
     try {
       for await (const chunk of answer) await this.#handleChunk(body, chunk, signal);
     } finally {
       if (performance.now() - started >= timing.resetAfterMs) this.#succeeded();
     }
-    if (body.midLine) throw new TransportError("the watch ended in the middle of an event");
+    if (body.midEvent) throw new TransportError("the watch ended in the middle of an event");
     if (performance.now() - started < Math.min(SHORT_WATCH_MS, timing.resetAfterMs)) {
       throw new TransportError("the watch ended immediately");
     }

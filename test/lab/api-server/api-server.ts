@@ -11,7 +11,7 @@
  * It serves Services, EndpointSlices, Nodes, ServiceCIDRs and (posted by the client) events.k8s.io/v1 Events:
  * - lists with `limit` and `continue` over one snapshot, label and field selectors;
  * - watches with resourceVersion, timeoutSeconds, allowWatchBookmarks and sendInitialEvents;
- * - gzip, GET of one object, /version, discovery, health.
+ * - protobuf for clients that accept it, gzip, GET of one object, /version, discovery, health.
  *
  * Objects get uid, creationTimestamp, resourceVersion and managedFields, as real ones do. Nothing is validated or defaulted. Unless
  * `allowAll` is set, only the requests that ClusterRole system:node-proxier allows are allowed.
@@ -40,6 +40,7 @@ import { eventFaults } from "./events.ts";
 import { freePort } from "../ports.ts";
 import { Fault, type FaultEffect, type FaultTarget, type StatusEffect } from "./faults.ts";
 import { answerList } from "./lists.ts";
+import { encodeObject } from "./protobuf.ts";
 import { type ApiRequest, readRequest } from "./requests.ts";
 import { apiVersionOf, isAllowed, type KubeJson } from "./resources.ts";
 import { BadRequest } from "./selectors.ts";
@@ -70,6 +71,8 @@ export interface ApiServerOptions {
   readonly bookmarkEveryMs?: number;
   /** Resources that this server does not know, like older servers: "servicecidrs". */
   readonly without?: readonly string[];
+  /** Answer with JSON only. Objects that protobuf cannot express need it. */
+  readonly json?: boolean;
 }
 
 export interface SeenRequest {
@@ -83,6 +86,8 @@ export interface SeenRequest {
   status: number;
 }
 
+const PROTOBUF = "application/vnd.kubernetes.protobuf";
+const JSON_TYPE = "application/json";
 /** The server compresses bodies larger than this. */
 const GZIP_FROM = 128 * 1024;
 const gzipped = promisify(gzip);
@@ -269,6 +274,7 @@ export class ApiServer {
   async #handle(message: IncomingMessage, response: ServerResponse): Promise<void> {
     const url = new URL(message.url ?? "/", "http://double");
     const { pathname: path, searchParams: query } = url;
+    if (this.#options.json === true) message.headers.accept = JSON_TYPE;
     const { method = "", headers } = message;
     const seen: SeenRequest = { method, path, query, headers, at: performance.now(), status: 0 };
     this.requests.push(seen);
@@ -327,10 +333,10 @@ export class ApiServer {
   }
 
   async #list(request: ApiRequest, message: IncomingMessage, response: ServerResponse, effect: Effect): Promise<void> {
-    const answer = answerList(this.#store, request);
+    const answer = answerList(this.#store, request, acceptsProtobuf(response));
     if ("status" in answer) return sendStatus(response, answer.status);
-    let body = Buffer.from(answer.body);
-    const headers: Record<string, string> = { "Content-Type": "application/json" };
+    let { body } = answer;
+    const headers: Record<string, string> = { "Content-Type": acceptsProtobuf(response) ? PROTOBUF : JSON_TYPE };
     if (body.length > GZIP_FROM && (message.headers["accept-encoding"] ?? "").includes("gzip")) {
       body = await gzipped(body, { level: 1 });
       headers["Content-Encoding"] = "gzip";
@@ -348,8 +354,10 @@ export class ApiServer {
   }
 
   #watch(request: ApiRequest, response: ServerResponse, pace: Pace | undefined): void {
-    const watch = new Watch(this.#store, request, new Wire(response, pace));
-    response.writeHead(200, { "Content-Type": "application/json", "Cache-Control": "no-cache, private" });
+    const protobuf = acceptsProtobuf(response);
+    const watch = new Watch(this.#store, request, new Wire(response, pace), protobuf);
+    const type = protobuf ? `${PROTOBUF};stream=watch` : JSON_TYPE;
+    response.writeHead(200, { "Content-Type": type, "Cache-Control": "no-cache, private" });
     response.flushHeaders();
     if (!watch.begin()) return;
     this.#watches.add(watch);
@@ -408,7 +416,13 @@ function sendJson(
 }
 
 function sendStatus(response: ServerResponse, status: StatusFields, headers?: Readonly<Record<string, string>>): void {
-  sendJson(response, status.code, statusObject(status), headers);
+  if (!acceptsProtobuf(response)) return sendJson(response, status.code, statusObject(status), headers);
+  response.writeHead(status.code, { "Content-Type": PROTOBUF, ...headers });
+  response.end(encodeObject(statusObject(status)));
+}
+
+function acceptsProtobuf({ req }: ServerResponse): boolean {
+  return req.headers.accept?.includes(PROTOBUF) === true;
 }
 
 function sendFault(response: ServerResponse, effect: StatusEffect): void {

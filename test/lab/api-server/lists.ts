@@ -1,12 +1,13 @@
 /** Lists: complete ones and pages of a snapshot. */
+import { encodeList } from "./protobuf.ts";
 import { apiVersionOf } from "./resources.ts";
 import { type ApiRequest, numberOf, selectionOf } from "./requests.ts";
 import { BadRequest } from "./selectors.ts";
 import { expiredContinue, statusFor, type StatusFields } from "./status.ts";
 import type { Store, Stored } from "./store.ts";
 
-/** Text of the body, or the reason why there is none. */
-export type ListAnswer = { readonly body: string } | { readonly status: StatusFields };
+/** The body, or the reason why there is none. */
+export type ListAnswer = { readonly body: Buffer } | { readonly status: StatusFields };
 
 interface Token {
   readonly v: "meta.k8s.io/v1";
@@ -17,7 +18,7 @@ interface Token {
 }
 
 /** Throws `BadRequest`. */
-export function answerList(store: Store, request: ApiRequest): ListAnswer {
+export function answerList(store: Store, request: ApiRequest, protobuf: boolean): ListAnswer {
   const { resource, query } = request;
   const selection = selectionOf(request);
   // "Any version" is served from the watch cache, which has no pages.
@@ -49,8 +50,14 @@ export function answerList(store: Store, request: ApiRequest): ListAnswer {
     metadata["continue"] = writeToken({ v: "meta.k8s.io/v1", rv: revision, start: last.key });
     if (!selection.narrowed) metadata["remainingItemCount"] = more;
   }
-  const head = `{"kind":"${resource.kind}List","apiVersion":"${apiVersionOf(resource)}","metadata":${JSON.stringify(metadata)}`;
-  return { body: `${head},"items":[${page.map(({ body }) => `{${body}`).join(",")}]}\n` };
+  const { kind } = resource;
+  const apiVersion = apiVersionOf(resource);
+  if (protobuf) {
+    const items = page.map(({ message }) => message);
+    return { body: encodeList({ kind, apiVersion }, metadata, items) };
+  }
+  const head = `{"kind":"${kind}List","apiVersion":"${apiVersion}","metadata":${JSON.stringify(metadata)}`;
+  return { body: Buffer.from(`${head},"items":[${page.map(({ body }) => `{${body}`).join(",")}]}\n`) };
 }
 
 /** Returns the index of the first object after a key. */

@@ -1,4 +1,5 @@
 /** Failures in kube-apiserver's words: metav1.Status. */
+import type { Json } from "./protobuf.ts";
 
 export interface StatusFields {
   readonly code: number;
@@ -53,7 +54,7 @@ export function expiredWatch(asked: number, oldest: number): StatusFields {
   return { code: 410, reason: "Expired", message: `too old resource version: ${asked} (${oldest})` };
 }
 
-export function statusObject(status: StatusFields): object {
+export function statusObject(status: StatusFields): Json {
   const { code, reason, message, details } = status;
   return {
     kind: "Status",

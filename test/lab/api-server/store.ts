@@ -1,6 +1,7 @@
 /** Objects, their revisions and their history, like etcd and the watch cache together. */
 import { randomUUID } from "node:crypto";
 import { managedFields } from "./managed-fields.ts";
+import { encode } from "./protobuf.ts";
 import { apiVersionOf, type KubeJson, type Resource, resourceOfKind } from "./resources.ts";
 
 /** One version of an object. Its text is made once for all clients. */
@@ -12,6 +13,8 @@ export interface Stored {
   readonly object: KubeJson;
   /** The item's JSON in a list: without kind, apiVersion and the opening brace. */
   readonly body: string;
+  /** The item in a list in protobuf. */
+  readonly message: Buffer;
 }
 
 /** One change. `before` is absent if the object was created, `now` if it was deleted. */
@@ -193,7 +196,17 @@ export function atRevision(before: Stored, revision: number): Stored {
 
 function stored(resource: Resource, key: string, revision: number, object: KubeJson): Stored {
   const { kind: _kind, apiVersion: _apiVersion, metadata, ...rest } = object;
-  return { resource, key, revision, object, body: JSON.stringify({ metadata, ...rest }).slice(1) };
+  let message: Buffer | undefined;
+  return {
+    resource,
+    key,
+    revision,
+    object,
+    body: JSON.stringify({ metadata, ...rest }).slice(1),
+    get message() {
+      return (message ??= encode(resource.kind, object));
+    },
+  };
 }
 
 export function keyOf(resource: Resource, object: KubeJson): string {

@@ -1,4 +1,5 @@
 /** Watches: events of one resource for one client, and ways to disturb the stream. */
+import { encodeEvent, encodeObject, envelope, type Json } from "./protobuf.ts";
 import { apiVersionOf, type Resource } from "./resources.ts";
 import { type ApiRequest, isTrue, numberOf, selectionOf } from "./requests.ts";
 import type { Predicate } from "./selectors.ts";
@@ -23,8 +24,11 @@ export class Watch {
   readonly #from: number;
   #timer: NodeJS.Timeout | undefined;
 
+  readonly #protobuf: boolean;
+
   /** Sends the initial events that the client asked for. Throws `BadRequest`. */
-  constructor(store: Store, request: ApiRequest, wire: Wire) {
+  constructor(store: Store, request: ApiRequest, wire: Wire, protobuf: boolean) {
+    this.#protobuf = protobuf;
     this.resource = request.resource;
     this.query = request.query;
     this.#store = store;
@@ -76,18 +80,23 @@ export class Watch {
     if (!this.#bookmarks || this.#store.revision < this.#from) return;
     const metadata = { resourceVersion: String(this.#store.revision), creationTimestamp: null, annotations };
     const object = { kind: this.resource.kind, apiVersion: apiVersionOf(this.resource), metadata };
-    this.raw(`${JSON.stringify({ type: "BOOKMARK", object })}\n`);
+    this.event("BOOKMARK", object);
   }
 
   /** Sends an ERROR event, after which the server ends the stream. */
   error(status: StatusFields | number): void {
     const fields = typeof status === "number" ? statusFor(status) : status;
-    this.raw(`${JSON.stringify({ type: "ERROR", object: statusObject(fields) })}\n`);
+    this.event("ERROR", statusObject(fields));
     this.end();
   }
 
+  /** Sends an event. @param object complete, with its kind and version. */
+  event(type: string, object: Json): void {
+    this.raw(this.#protobuf ? encodeEvent(type, encodeObject(object)) : `${JSON.stringify({ type, object })}\n`);
+  }
+
   /** Sends bytes unchanged. */
-  raw(text: string): void {
+  raw(text: string | Buffer): void {
     this.#wire.write(text);
   }
 
@@ -99,7 +108,8 @@ export class Watch {
 
   /** Breaks the connection, with `midLine` in the middle of an event. */
   cut({ midLine = false }: { readonly midLine?: boolean } = {}): void {
-    if (midLine) this.raw('{"type":"MODIFIED","object":{"kind":"');
+    if (midLine)
+      this.raw(this.#protobuf ? Buffer.from([0, 0, 0, 9, 10, 8, 77]) : '{"type":"MODIFIED","object":{"kind":"');
     this.close();
     this.#wire.cut();
   }
@@ -120,8 +130,8 @@ export class Watch {
 
   #send(type: EventType, stored: Stored): void {
     const { kind } = this.resource;
-    this.raw(
-      `{"type":"${type}","object":{"kind":"${kind}","apiVersion":"${apiVersionOf(this.resource)}",${stored.body}}\n`,
-    );
+    const apiVersion = apiVersionOf(this.resource);
+    if (this.#protobuf) return this.raw(encodeEvent(type, envelope(kind, apiVersion, stored.message)));
+    this.raw(`{"type":"${type}","object":{"kind":"${kind}","apiVersion":"${apiVersion}",${stored.body}}\n`);
   }
 }

@@ -23,7 +23,7 @@ const SERVICES: ObjectType = { kind: "Service", apiVersion: "v1" };
 const TYPE = { kind: "ServiceList", apiVersion: "v1" };
 
 function readList(pieces: readonly Buffer[]): { items: unknown[]; meta: ListMeta } {
-  const body = new ListBody(SERVICES);
+  const body = new ListBody(SERVICES, "JSON");
   const items = pieces.flatMap((piece) => [...body.push(piece)]);
   return { items, meta: body.end() };
 }
@@ -114,7 +114,7 @@ describe("a list in pieces", () => {
   ])("a list %s is refused before any item is passed on", (_what, list, message) => {
     const text = JSON.stringify({ metadata: META, ...list });
     for (const pieces of cuts(text)) {
-      const body = new ListBody(SERVICES);
+      const body = new ListBody(SERVICES, "JSON");
       const seen: unknown[] = [];
       const read = () => {
         for (const piece of pieces) for (const item of body.push(piece)) seen.push(item);
@@ -131,7 +131,7 @@ describe("a list in pieces", () => {
     ["an item", '{"kind":"ServiceList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"'],
     ["a field next to the items", '{"kind":"'],
   ])("%s of more than 8 MiB is refused while it arrives", (_what, beginning) => {
-    const body = new ListBody(SERVICES);
+    const body = new ListBody(SERVICES, "JSON");
     const chunk = Buffer.alloc(1 << 20, "x");
     const read = (chunks: number) => {
       for (let i = 0; i < chunks; i++) for (const _ of body.push(chunk));
@@ -142,7 +142,7 @@ describe("a list in pieces", () => {
   });
 
   test("a list of many objects may be larger than the maximum of one object", () => {
-    const body = new ListBody(SERVICES);
+    const body = new ListBody(SERVICES, "JSON");
     const item = Buffer.from(JSON.stringify({ metadata: { name: "x".repeat(1 << 20) } }));
     const read = (text: Buffer | string) => [...body.push(Buffer.from(text))].length;
     expect(read('{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[')).toBe(0);
@@ -164,21 +164,21 @@ describe("a watch in pieces", () => {
     for (const separator of ["\n", "\r\n", "\n\n"]) {
       const text = EVENTS.map((event) => JSON.stringify(event) + separator).join("");
       for (const pieces of cuts(text)) {
-        const body = new WatchBody(SERVICES);
+        const body = new WatchBody(SERVICES, "JSON");
         expect(pieces.flatMap((piece) => [...body.push(piece)])).toEqual(EVENTS);
-        expect(body.midLine).toBe(false);
+        expect(body.midEvent).toBe(false);
       }
     }
   });
 
   test("an incomplete event is not delivered", () => {
-    const body = new WatchBody(SERVICES);
+    const body = new WatchBody(SERVICES, "JSON");
     expect([...body.push(Buffer.from('{"type":"ADDED"'))]).toEqual([]);
-    expect(body.midLine).toBe(true);
+    expect(body.midEvent).toBe(true);
   });
 
   test("an ERROR event is an error with the code of its Status, and earlier events count", () => {
-    const body = new WatchBody(SERVICES);
+    const body = new WatchBody(SERVICES, "JSON");
     const status = { kind: "Status", code: 410, reason: "Expired", message: "too old resource version: 1 (2)" };
     const events = body.push(
       Buffer.from(`${JSON.stringify(EVENTS[0])}\n${JSON.stringify({ type: "ERROR", object: status })}\n`),
@@ -187,11 +187,11 @@ describe("a watch in pieces", () => {
     expect(() => events.next()).toThrow(
       expect.objectContaining({ status: 410, reason: "Expired", message: status.message }) as StatusError,
     );
-    expect(() => [...new WatchBody(SERVICES).push(Buffer.from('{"type":"ERROR"}\n'))]).toThrow(StatusError);
+    expect(() => [...new WatchBody(SERVICES, "JSON").push(Buffer.from('{"type":"ERROR"}\n'))]).toThrow(StatusError);
   });
 
   test.each(["no JSON", "7", "null", '{"type":"OTHER"}', "[]"])("%s is not an event", (line) => {
-    expect(() => [...new WatchBody(SERVICES).push(Buffer.from(`${line}\n`))]).toThrow(ProtocolError);
+    expect(() => [...new WatchBody(SERVICES, "JSON").push(Buffer.from(`${line}\n`))]).toThrow(ProtocolError);
   });
 
   test.each([
@@ -201,18 +201,18 @@ describe("a watch in pieces", () => {
   ])("an event with the object %j is refused", (object, message) => {
     for (const type of ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]) {
       const line = Buffer.from(`${JSON.stringify({ type, object })}\n`);
-      expect(() => [...new WatchBody(SERVICES).push(line)]).toThrow(ProtocolError);
-      expect(() => [...new WatchBody(SERVICES).push(line)]).toThrow(message);
+      expect(() => [...new WatchBody(SERVICES, "JSON").push(line)]).toThrow(ProtocolError);
+      expect(() => [...new WatchBody(SERVICES, "JSON").push(line)]).toThrow(message);
     }
   });
 
   test("an event of more than 8 MiB is refused while it arrives, however it is split", () => {
-    const body = new WatchBody(SERVICES);
+    const body = new WatchBody(SERVICES, "JSON");
     const chunk = Buffer.alloc(1 << 20, "x");
     expect([...body.push(Buffer.from('{"type":"'))]).toEqual([]);
     for (let i = 0; i < 7; i++) expect([...body.push(chunk)]).toEqual([]);
     expect(() => [...body.push(chunk)]).toThrow(/^an event of a watch exceeds 8 MiB, more than any object/);
     const line = Buffer.concat([Buffer.alloc(9 << 20, "x"), Buffer.from("\n")]);
-    expect(() => [...new WatchBody(SERVICES).push(line)]).toThrow(/exceeds 8 MiB/);
+    expect(() => [...new WatchBody(SERVICES, "JSON").push(line)]).toThrow(/exceeds 8 MiB/);
   });
 });

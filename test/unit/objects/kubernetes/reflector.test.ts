@@ -485,7 +485,7 @@ describe("Reflector: a watch that is slow or dead", () => {
     const { sink } = await following();
     const [watch] = api.watches("services");
     const object = { kind: "Service", apiVersion: "v1", metadata: { resourceVersion: "7", creationTimestamp: null } };
-    watch.raw(`${JSON.stringify({ type: "BOOKMARK", object })}\n`);
+    watch.event("BOOKMARK", object);
     await eventually(() => expect(lists("services")).toBe(2));
     api.put(service("a/new"));
     await sink.seen("+ Service a/new");
