@@ -6,6 +6,7 @@
  */
 import { startupSnapshot } from "node:v8";
 import * as program from "./cli/commands/program.js";
+import { loadAddon } from "./nft/kernel/addon.js";
 import { start } from "./start.js";
 // Otherwise these modules are loaded with import().
 /* oxlint-disable import/no-unassigned-import */
@@ -15,4 +16,10 @@ import "./cli/commands/serve.js";
 import "./daemon/daemon.js";
 /* oxlint-enable import/no-unassigned-import */
 
-startupSnapshot.setDeserializeMainFunction(() => void start(() => Promise.resolve(program)));
+function load(): Promise<typeof program> {
+  const [, file = ""] = process.execArgv.slice(process.execArgv.indexOf("--snapshot-blob"));
+  void loadAddon().releaseStartupSnapshot(file);
+  return Promise.resolve(program);
+}
+
+startupSnapshot.setDeserializeMainFunction(() => void start(load));

@@ -234,6 +234,7 @@ Napi::Object Init(Napi::Object exports) {
   AddConntrack(exports);
   AddEndSignals(exports);
   AddInotify(exports);
+  AddStartupSnapshot(exports);
   return exports;
 }
 

@@ -30,5 +30,7 @@ void AddEndSignals(Napi::Object exports);
 void AddInotify(Napi::Object exports);
 // The tables of the older iptables.
 void AddLegacyTables(Napi::Object exports);
+// The memory of a startup snapshot.
+void AddStartupSnapshot(Napi::Object exports);
 
 }  // namespace nftp

@@ -11,5 +11,6 @@
 #include "js/inotify.cc"
 #include "js/legacy_tables.cc"
 #include "js/ops.cc"
+#include "js/startup_snapshot.cc"
 #include "js/values.cc"
 #include "js/writer.cc"

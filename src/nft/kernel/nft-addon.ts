@@ -102,6 +102,11 @@ export interface NativeNftAddon extends KernelCalls {
   /** Returns free memory to the system, and makes V8 start a garbage collection in steps. */
   releaseMemory(): Promise<void>;
   /**
+   * Returns the memory of Node's copy of the startup snapshot, from which this process has started: 8 MB that V8 has read. From then on, a
+   * worker thread or another context (`node:vm`) would end the process. Does nothing if it finds no copy of the file at `path`.
+   */
+  releaseStartupSnapshot(path: string): Promise<void>;
+  /**
    * From now on, SIGTERM and SIGINT end the process at once with 128 + the signal's number, until they get other handlers. Returns the signal that
    * came before: it has its default action while the other has a handler, because Node's handlers at boot work only once (SA_RESETHAND).
    */

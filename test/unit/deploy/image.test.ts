@@ -1,5 +1,5 @@
 /** deploy/image/: the files that the image's build generates from the program, and how its base images are pinned. */
-import { spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import {
   closeSync,
   cpSync,
@@ -236,8 +236,36 @@ longDescribe("the startup snapshot", () => {
     expect(statSync(join(image, "daemon.blob")).size).toBeLessThan(9_300_000);
   });
 
+  /** Starts a daemon, which waits for an API server that it cannot reach. */
+  async function waiting(kubeconfig: object): Promise<{ readonly program: ChildProcess; readonly said: string }> {
+    const file = join(directory, "snapshot-kubeconfig");
+    writeFileSync(file, JSON.stringify(kubeconfig));
+    const flags = [`--kubeconfig=${file}`, "--hostname-override=node"];
+    const isolated = ["--net", launcher, ...flags, "--healthz-bind-address=", "--metrics-bind-address="];
+    const program = spawn("unshare", isolated, { stdio: ["ignore", "ignore", "pipe"] });
+    let stderr = "";
+    program.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
+    await eventually(() => expect(stderr).toContain("ENETUNREACH"));
+    return { program, said: stderr };
+  }
+
+  test("takes no memory after the start: no block of memory is as large as the snapshot", async () => {
+    const cluster = { server: "http://127.0.0.1:1" };
+    const { program } = await waiting({
+      "current-context": "c",
+      clusters: [{ name: "c", cluster }],
+      contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
+      users: [{ name: "u", user: { token: "token" } }],
+    });
+    const mappings = readFileSync(`/proc/${program.pid}/smaps`, "utf8").split("VmFlags");
+    const blocks = mappings.filter((mapping) => !mapping.includes("[heap]"));
+    const anonymous = blocks.map((mapping) => Number(/^Anonymous: +(\d+) kB$/m.exec(mapping)?.[1] ?? 0) * 1024);
+    program.kill("SIGKILL");
+    expect(Math.max(...anonymous)).toBeGreaterThan(1_000_000);
+    expect(Math.max(...anonymous)).toBeLessThan(statSync(join(image, "daemon.blob")).size / 2);
+  });
+
   test("loads the Kubernetes library from files if credentials need it", async () => {
-    const file = join(directory, "legacy-kubeconfig");
     const user = {
       "auth-provider": { name: "gcp", config: { "access-token": "token", expiry: "2999-01-01T00:00:00Z" } },
     };
@@ -247,15 +275,9 @@ longDescribe("the startup snapshot", () => {
       contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
       users: [{ name: "u", user }],
     };
-    writeFileSync(file, JSON.stringify(kubeconfig));
-    const flags = [`--kubeconfig=${file}`, "--hostname-override=node"];
-    const isolated = ["--net", launcher, ...flags, "--healthz-bind-address=", "--metrics-bind-address="];
-    const program = spawn("unshare", isolated, { stdio: ["ignore", "ignore", "pipe"] });
-    let stderr = "";
-    program.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
-    await eventually(() => expect(stderr).toContain("ENETUNREACH"));
+    const { program, said } = await waiting(kubeconfig);
     program.kill("SIGKILL");
-    expect(stderr).not.toMatch(/ERR_|not in the startup snapshot|stack/);
+    expect(said).not.toMatch(/ERR_|not in the startup snapshot|stack/);
   });
 });
 
