@@ -5,7 +5,7 @@ export type { FieldType } from "./language/fields/field-types.js";
 export type { FieldName } from "./language/fields/packet-fields.js";
 export type { ObjectName, ObjectSpec } from "./language/object-kinds.js";
 export type { VerdictText } from "./language/verdicts.js";
-export type { Comparison, Field, GeneratedField, ObjectKind } from "./language/vocabulary.js";
+export type { Comparison, Field, GeneratedField, KeyPart, MaskedField, ObjectKind } from "./language/vocabulary.js";
 export type { Action } from "./statements/actions.js";
 export type { FieldMatch } from "./statements/conditions.js";
 export type { AddressSource, PortRange, PortSource } from "./statements/nat.js";

@@ -132,6 +132,11 @@ const WRONG_LISTS: readonly { readonly text: RegExp; readonly aborts?: boolean; 
     reason: "a raw field at the place of a named one is printed by its name, and its set keeps numbers without a type",
   },
   {
+    text: /\b(\w+) (sport|dport|checksum)\b.* \. .*\b\1 \w+|\b(\w+) \w+.* \. .*\b\3 (sport|dport|checksum)/,
+    reason:
+      "if another field of a tuple tells the protocol, the ports of th are printed as fields of its header, whose type nft writes",
+  },
+  {
     text: / set \S.* \. .* map \{/,
     aborts: true,
     reason:

@@ -64,6 +64,42 @@ describe("a set that packets fill", () => {
     expect((await seen.keys()).toSorted()).toEqual(["127.0.0.1", "127.0.0.7"]);
   });
 
+  test("counts and limits by network, if the key has a mask", async () => {
+    const { table, seen } = declared();
+    const networks = table.set({ set: "networks", key: ["ipv4_addr"], dynamic: true, timeoutMs: 600_000, size: 1000 });
+    const key = [{ field: "ip daddr", mask: "255.255.255.0" }] as const;
+    const limit = {
+      action: "rate-over",
+      set: "networks",
+      key,
+      timeoutMs: 600_000,
+      rate: 1,
+      per: "hour",
+      burst: 2,
+    } as const;
+    const update = { action: "update", set: "seen", key } as const;
+    table.chain({
+      chain: "output",
+      base: { type: "filter", hook: "output", priority: "filter" },
+      rules: [
+        { statements: [update] },
+        { statements: [limit, { action: "counter" }, { action: "verdict", verdict: "drop" }] },
+      ],
+    });
+    await table.apply();
+    for (const host of [1, 2, 3, 4]) await send(`127.7.0.${host}`);
+    expect([await seen.has("127.7.0.0"), await networks.has("127.7.0.0"), await seen.has("127.7.0.1")]).toEqual([
+      true,
+      true,
+      false,
+    ]);
+    // Two packets pass.
+    expect(await namespace.mustRun(["nft", "list", "chain", "ip", "filled", "output"])).toContain(
+      "update @networks { ip daddr & 255.255.255.0 timeout 10m limit rate over 1/hour burst 2 packets } counter packets 2 bytes 72 drop",
+    );
+    expect((await table.apply()).transactions).toBe(0);
+  });
+
   test("can be changed by the program, at once", async () => {
     const { table, seen } = declared();
     await table.apply();

@@ -116,11 +116,30 @@ test.each<[what: string, statements: readonly Statement[], error: RegExp]>([
     /statement 0, value: expected a prefix of at most 14 bytes/,
   ],
   ["a mask of a name", [{ field: "iifname", mask: 5, value: "eth0" } as never], /statement 0, mask: expected no mask/],
-  ["a mask of a set", [{ field: "ip saddr", mask: "255.0.0.0", value: "@s" }], /statement 0, mask: expected no mask/],
+  [
+    "a mask of a set",
+    [{ field: "ip saddr", mask: "255.0.0.0", value: "@s" }],
+    /statement 0, mask: expected no mask beside a key, but in it: \[{ field, mask }\]/,
+  ],
   [
     "a mask of a key",
     [{ field: ["tcp dport", "ip saddr"], mask: 5, value: [[5, "192.0.2.1"]] } as never],
     /statement 0, mask: expected no mask/,
+  ],
+  [
+    "a value outside the mask of its key",
+    [{ action: "vmap", key: [{ field: "ip saddr", mask: "255.255.255.0" }], map: [["192.0.2.1", "drop"]] }],
+    /statement 0, map\[0\]\[0\]: expected a value without bits outside the mask 0xffffff00, found "0xc0000201"/,
+  ],
+  [
+    "an empty mask in a key",
+    [{ field: [{ field: "saddr", mask: "0.0.0.0" }], value: "@s" }],
+    /statement 0, field\[0\], mask: expected a mask with at least one bit/,
+  ],
+  [
+    "a mask of some bits of a byte in a key",
+    [{ field: [{ field: "ip dscp", mask: 3 }], value: [[1]] }],
+    /statement 0, field\[0\], mask: expected no mask, because ip dscp is some bits of a byte/,
   ],
   [
     "an order of keys",

@@ -68,6 +68,14 @@ describe("a specification determines the handle", () => {
 });
 
 describe("refused:", () => {
+  test("a mask of a name that is no field", () => {
+    const update = { action: "update", set: "s", key: [{ field: "ip6 saddr", mask: "ffff::" }] } as const;
+    expectTypeOf(update).toExtend<Statement>();
+    // @ts-expect-error misspelt
+    const wrong: Statement = { action: "update", set: "s", key: [{ field: "ip6 sadr", mask: "ffff::" }] };
+    expect(() => rule(wrong)).toThrow('did you mean "ip6 saddr"?');
+  });
+
   test("a misspelt field, operator, action or key", () => {
     // @ts-expect-error -- tcp dport
     expect(() => rule({ field: "tcp dprt", value: 22 })).toThrow(FieldError);

@@ -215,7 +215,8 @@ A rule reads and writes fields. The names are nft's own. A condition compares a 
 { field: "ip saddr", op: "!=", value: ["192.0.2.0/24", "198.51.100.7"] }
 \`\`\`
 
-[statements.md](statements.md#comparison) describes comparisons, and actions, which set fields. Keys of sets and maps are lists of fields: \`["ip saddr", "tcp dport"]\`.
+[statements.md](statements.md#comparison) describes comparisons, and actions, which set fields. In rules, keys of sets and maps are lists of
+fields: \`["ip saddr", "tcp dport"]\`. A mask keeps some bits of a field of a key: \`[{ field: "ip6 saddr", mask: "ffff:ffff:ffff:ffff::" }]\`.
 
 The tables below list all ${NAMES.length} fields:
 

@@ -8,6 +8,7 @@ export const SETS: readonly SetSpec[] = [
   { set: "allowed", key: ["ipv4_addr", "inet_service"] },
   { set: "seen", key: ["ipv4_addr"], dynamic: true, timeoutMs: 600_000 },
   { set: "clients", key: ["ipv4_addr"], dynamic: true, size: 65_536 },
+  { set: "networks", key: ["ipv6_addr"], dynamic: true, timeoutMs: 600_000, size: 65_536 },
   { set: "sessions", key: ["ipv4_addr"], data: ["ipv4_addr", "inet_service"], dynamic: true },
   { set: "services", key: ["inet_service"], data: "verdict" },
   { set: "forwards", key: ["inet_service"], data: ["ipv4_addr", "inet_service"] },
@@ -158,5 +159,14 @@ export const ACTION_EXAMPLES: { readonly [K in ActionName]: Examples } = {
   "connections-over": [{ action: "connections-over", set: "clients", key: ["ip saddr"], count: 10 }],
   "rate-over": [
     { action: "rate-over", set: "seen", key: ["ip saddr"], timeoutMs: 60_000, rate: 10, per: "second", burst: 20 },
+    {
+      action: "rate-over",
+      set: "networks",
+      key: [{ field: "ip6 saddr", mask: "ffff:ffff:ffff:ffff::" }],
+      timeoutMs: 60_000,
+      rate: 3,
+      per: "minute",
+      burst: 3,
+    },
   ],
 };

@@ -15,6 +15,8 @@ export interface KeyField {
   readonly width: Width;
   /** Bytes that the kernel loads, and the place of the value in them. */
   readonly loaded: Omit<Loaded, "expr">;
+  /** A mask of the value. */
+  readonly bits?: bigint;
   /** Its expression in user data, or another of the same type. */
   readonly typeof: readonly number[];
 }
@@ -125,7 +127,8 @@ export function anonymousUserdata(
       key.map(({ type }) => type),
     );
   // nft finds no expression under what it generates for some bits of a field, and puts none for the single key of a map.
-  const hasTypeof = key.length > 1 ? !isLong : !key[0].loaded.isPartial && data === undefined;
+  const hasTypeof =
+    key.length > 1 ? !isLong : !key[0].loaded.isPartial && key[0].bits === undefined && data === undefined;
   // nft itself writes none for values. Then it ignores the expressions of the key, and aborts at a concatenation with an integer.
   const dataTypeof = data !== undefined && (hasTypeof || data.length === 0);
   return Uint8Array.from([

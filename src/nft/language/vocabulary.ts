@@ -117,7 +117,20 @@ export const GENERATED_FIELDS = {
 export const generatedField = variants("field", GENERATED_FIELDS);
 /** A rule reads this: a field by nft's name ("ip saddr", "ct mark"), an address of either IP version ("saddr"), or a generated value. */
 export const field = either('a field ("ip saddr"), or an object with "field"', plainField, generatedField);
-export const key = list(field, 1);
+/** Some bits of a field. The others are 0. */
+const maskedField = record({
+  field: plainField,
+  mask: value<Mask>("a value, or a list of flags", (given) => given !== undefined && given !== null),
+});
+/** A field of a key: whole, or `{ field: "ip6 saddr", mask: "ffff:ffff:ffff:ffff::" }`. */
+const keyPart = either('a field ("ip saddr"), or an object with "field" (and "mask")', plainField, {
+  expected: generatedField.expected,
+  find: (path, given) => (isObject(given) && "mask" in given ? maskedField : generatedField).find(path, given),
+} as Shape<MaskedField | GeneratedField>);
+export const key = list(keyPart, 1);
+type Mask = string | number | readonly (string | number)[];
+export type MaskedField = ValueOf<typeof maskedField>;
+export type KeyPart = ValueOf<typeof keyPart>;
 export type Field = ValueOf<typeof field>;
 export type GeneratedField = ValueOf<typeof generatedField>;
 /** "in" and "not in": of a list, of a named set ("@name"), or any of some flags. */

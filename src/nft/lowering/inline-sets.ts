@@ -3,12 +3,12 @@ import type { Range } from "../bytes/ip-ranges.js";
 import type { Expr } from "../kernel/kernel.js";
 import { anonymousRows, ANONYMOUS_NAME, type MapData } from "./anonymous-sets.js";
 import { bytesOfValue, type ValueType, type Width, widthOf } from "../language/fields/field-types.js";
-import { loadKey, type LoadedKey, loadOrdered, lookUp, maskOf } from "./keys.js";
+import { loadKey, type LoadedKey, loadOrdered, lookUp, maskOf, refuseOutside } from "./keys.js";
 import { lowered, type Lowered, type LowerContext, masked } from "./lowered.js";
 import { FieldError, within } from "../language/fields/field-error.js";
 import { kindOfMap } from "../language/object-kinds.js";
 import { dataFields, padded } from "../language/schema.js";
-import type { Field } from "../language/vocabulary.js";
+import type { KeyPart } from "../language/vocabulary.js";
 import { numeric, rangeOf, toBytes, type TypedField } from "../language/fields/values.js";
 
 /** One element: the values or ranges of its key, and the data of a map. */
@@ -21,7 +21,7 @@ export interface InlineRow {
 
 export function inlineLookup(
   context: LowerContext,
-  { place, fields }: { readonly place: string; readonly fields: readonly Field[] },
+  { place, fields }: { readonly place: string; readonly fields: readonly KeyPart[] },
   rows: readonly InlineRow[],
   flags: Pick<Extract<Expr, { type: "lookup" }>, "dreg" | "flags">,
   data?: MapData,
@@ -87,13 +87,18 @@ const placeIn = (fields: readonly TypedField[], index: number): string => (field
 /** Reads the values or ranges of a key. Throws FieldError. */
 function rangesOfRow({ operands }: LoadedKey, row: unknown): readonly Range[] {
   return valuesOf(operands, row).map((value, index) =>
-    within(placeIn(operands, index), () => rangeOf(operands[index], value)),
+    within(placeIn(operands, index), () => {
+      const { bits, ...one } = operands[index];
+      const range = rangeOf(one, value);
+      if (bits !== undefined && range.from === range.to) refuseOutside(bits, range.from);
+      return range;
+    }),
   );
 }
 
 /** The source of a look-up: a named map, or the pairs of one that comes with the rule. */
 interface MapSource {
-  readonly key: readonly Field[];
+  readonly key: readonly KeyPart[];
   readonly map: string | readonly (readonly [key: unknown, data: unknown])[];
 }
 

@@ -4,11 +4,12 @@ import type { Expr } from "../kernel/kernel.js";
 import { registerWord } from "../kernel/normalize.js";
 import { numberToBytes } from "../bytes/ip-ranges.js";
 import { FieldError, within } from "../language/fields/field-error.js";
+import { flagsOf, toBytes } from "../language/fields/values.js";
 import { knownVersion, requireField, versionOf } from "./dependencies.js";
-import { FIELD_TYPES, type FieldType, type Width } from "../language/fields/field-types.js";
+import { FIELD_TYPES, type FieldType, hex, type Width } from "../language/fields/field-types.js";
 import { type FieldEntry, fibField, FIELDS, SHORT_FIELDS, load } from "../language/fields/packet-fields.js";
-import { hostU32, lowered, type LowerContext, type Lowered } from "./lowered.js";
-import type { Field, GeneratedField } from "../language/vocabulary.js";
+import { hostU32, lowered, type LowerContext, type Lowered, masked } from "./lowered.js";
+import type { Field, GeneratedField, KeyPart, MaskedField } from "../language/vocabulary.js";
 import { padded } from "../language/schema.js";
 import { expression, type KeyField, keyFieldOf } from "../language/set-userdata.js";
 
@@ -47,8 +48,9 @@ export function versionOfType(type: string | undefined): 4 | 6 | undefined {
 }
 
 /** Finds a field, and requires what it needs. Throws FieldError. */
-export function operand(context: LowerContext, field: Field, type?: FieldType): Operand {
-  if (typeof field !== "string") return generated(context, field);
+export function operand(context: LowerContext, field: KeyPart, type?: FieldType): Operand {
+  if (typeof field !== "string")
+    return "mask" in field ? maskedOperand(context, field, type) : generated(context, field);
   const name = isShort(field) ? SHORT_FIELDS[field][addressVersion(context, field, type)] : field;
   const entry: FieldEntry = FIELDS[name];
   if (entry.settable === "only") throw new FieldError("", "a field that can be read, not only set", field);
@@ -56,6 +58,28 @@ export function operand(context: LowerContext, field: Field, type?: FieldType): 
   // A random number of few values is what a set of type `index` holds.
   const isIndex = type === "index" && entry.type === "mark";
   return isIndex ? { ...namedOperand(name), type } : namedOperand(name);
+}
+
+/** Reads a mask of some bits of the field. Throws FieldError. */
+export function bitsOf(one: Operand, mask: unknown): bigint {
+  if (FIELD_TYPES[one.type].kind === "text") throw new FieldError("mask", "no mask for a name", mask);
+  if (one.loaded.isPartial) throw new FieldError("mask", `no mask, because ${one.text} is some bits of a byte`, mask);
+  const bits = within("mask", () => flagsOf(one, mask));
+  if (bits === 0n) throw new FieldError("mask", "a mask with at least one bit", mask);
+  return bits;
+}
+
+/** Throws FieldError if the value has bits outside the mask. */
+export function refuseOutside(mask: bigint, value: bigint): void {
+  if ((value & ~mask) !== 0n)
+    throw new FieldError("", `a value without bits outside the mask ${hex(mask)}`, hex(value));
+}
+
+function maskedOperand(context: LowerContext, { field, mask }: MaskedField, type?: FieldType): Operand {
+  const one = operand(context, field, type);
+  const bits = bitsOf(one, mask);
+  const bytes = toBytes(bits, one.width);
+  return { ...one, bits, load: (reg, room) => [...one.load(reg, room), masked(bytes, undefined, reg)] };
 }
 
 /** Operands of fields by name, which are the same in all rules. */
@@ -204,15 +228,7 @@ function loadAlone(one: Operand, reg: number): readonly Expr[] {
   if (!isPartial) return exprs;
   if (shift > 0 && length > 1)
     throw new FieldError("", "no field inside several bytes, which cannot be part of a key", one.text);
-  const mask = {
-    type: "bitwise",
-    sreg: reg,
-    dreg: reg,
-    len: length,
-    op: BitwiseOp.maskXor,
-    mask: maskOf(one),
-    xor: new Uint8Array(length),
-  } as const;
+  const mask = masked(maskOf(one), undefined, reg);
   if (shift === 0) return [...exprs, mask];
   return [
     ...exprs,
@@ -251,7 +267,7 @@ export interface LoadedKey extends Lowered {
 /** Loads a key, which errors call `place`. `types` are those of the set, if they are known: they tell the IP versions of addresses. */
 export function loadKey(
   context: LowerContext,
-  key: readonly Field[],
+  key: readonly KeyPart[],
   place: string,
   types: readonly FieldType[] = [],
 ): LoadedKey {
@@ -278,7 +294,7 @@ function fits({ type, width }: Operand, expected: FieldType): boolean {
 }
 
 /** Loads a key of a named set, which errors call `place`. Throws FieldError if it does not fit the set's key. */
-export function loadSetKey(context: LowerContext, key: readonly Field[], set: string, place = "key"): LoadedKey {
+export function loadSetKey(context: LowerContext, key: readonly KeyPart[], set: string, place = "key"): LoadedKey {
   const types = context.setSpec?.(set)?.key;
   const loaded = loadKey(context, key, place, types);
   if (types === undefined) return loaded;
@@ -287,12 +303,12 @@ export function loadSetKey(context: LowerContext, key: readonly Field[], set: st
   return loaded;
 }
 
-function fieldName(field: Field): string {
+function fieldName(field: KeyPart): string {
   return typeof field === "string" ? field : field.field;
 }
 
 /** Loads the data that a named map holds for the key into the register. Without an entry for the key, the rule ends. */
-export function lookUp(context: LowerContext, key: readonly Field[], map: string, dreg: number): Lowered {
+export function lookUp(context: LowerContext, key: readonly KeyPart[], map: string, dreg: number): Lowered {
   const { exprs } = loadSetKey(context, key, map);
   return lowered(...exprs, { type: "lookup", set: map, sreg: 1, dreg });
 }

@@ -70,8 +70,8 @@ export function compare(data: Uint8Array, negate?: boolean): Expr {
   return { type: "cmp", sreg: 1, op: negate === true ? CmpOp.neq : CmpOp.eq, data };
 }
 
-export function masked(mask: Uint8Array, xor: Uint8Array = new Uint8Array(mask.length)): Expr {
-  return { type: "bitwise", sreg: 1, dreg: 1, len: mask.length, op: BitwiseOp.maskXor, mask, xor };
+export function masked(mask: Uint8Array, xor: Uint8Array = new Uint8Array(mask.length), reg = 1): Expr {
+  return { type: "bitwise", sreg: reg, dreg: reg, len: mask.length, op: BitwiseOp.maskXor, mask, xor };
 }
 
 export function immediate(data: Uint8Array, dreg = 1): Expr {

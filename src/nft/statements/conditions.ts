@@ -9,7 +9,6 @@ import {
   bytesOfValue,
   FIELD_TYPES,
   type FieldValues,
-  hex,
   type ValueType,
   type Width,
 } from "../language/fields/field-types.js";
@@ -24,12 +23,13 @@ import {
   type GeneratedField,
   generatedField,
   key,
+  type KeyPart,
   plainField,
 } from "../language/vocabulary.js";
 import { anonymousSet, ANONYMOUS_NAME } from "../lowering/anonymous-sets.js";
 import { ETHER_TYPES, noteEquality, noteLastProtocol, noteValues } from "../lowering/dependencies.js";
 import { inlineLookup } from "../lowering/inline-sets.js";
-import { loadSetKey, maskOf, operand, type Operand } from "../lowering/keys.js";
+import { bitsOf, loadSetKey, maskOf, operand, type Operand, refuseOutside } from "../lowering/keys.js";
 import { compare, lookup, type LowerContext, lowered, type Lowered, masked } from "../lowering/lowered.js";
 
 const PROTOCOL_FIELDS = new Set(["ether type", "vlan type", "ip protocol", "ip6 nexthdr", "icmp type", "icmpv6 type"]);
@@ -70,7 +70,7 @@ export type FieldMatch =
   | { [T in ValueType]: Compared<FieldsOf<T>, FieldValues[T]> }[ValueType]
   | Compared<GeneratedField | Exclude<Field & string, FieldName>, number | string>
   | {
-      readonly field: readonly Field[];
+      readonly field: readonly KeyPart[];
       readonly op?: "in" | "not in";
       readonly value: `@${string}` | readonly (readonly (string | number | ValueRange<string | number>)[])[];
     };
@@ -81,9 +81,9 @@ export function lowerCondition(match: FieldMatch, context: LowerContext): Lowere
   const { field: given, op, value, mask } = match as RecordOf<typeof FIELD_MATCH>;
   const isSet = typeof value === "string" && value.startsWith("@");
   if (mask !== undefined && (isSet || Array.isArray(given)))
-    throw new FieldError("mask", "no mask, because the key of a set is compared whole", mask);
-  if (isSet) return inSet(([] as Field[]).concat(given as Field | readonly Field[]), value.slice(1), op, context);
-  if (Array.isArray(given)) return keyMatch(given as readonly Field[], op, value, context);
+    throw new FieldError("mask", "no mask beside a key, but in it: [{ field, mask }]", mask);
+  if (isSet) return inSet(([] as KeyPart[]).concat(given as KeyPart | readonly KeyPart[]), value.slice(1), op, context);
+  if (Array.isArray(given)) return keyMatch(given as readonly KeyPart[], op, value, context);
   const one = within("field", () => operand(context, given as Field));
   return compareOperand(one, op, value, mask, context);
 }
@@ -100,9 +100,8 @@ function compareOperand(
     return anyFlag(one, value, given === "not in");
   const op = given === undefined || given === "in" ? "==" : given === "not in" ? "!=" : given;
   const isText = FIELD_TYPES[one.type].kind === "text";
-  if (mask !== undefined && isText) throw new FieldError("mask", "no mask for a name", mask);
-  if (isText) return textMatch(one, op, value, context);
   if (mask !== undefined) return maskedMatch(one, op, value, mask);
+  if (isText) return textMatch(one, op, value, context);
   const ranges = within("value", () => (isFlags ? [alone(flagsOf(one, value))] : rangesOf(one, value)));
   if (op in CMP) return ordered(one, op, value, ranges);
   const isList = ranges.length > 1 && ranges.every(({ from, to }) => from === to);
@@ -205,11 +204,8 @@ function anyFlag(one: Operand, value: unknown, negate: boolean): Lowered {
 /** (field & mask) == value. */
 function maskedMatch(one: Operand, op: Comparison, value: unknown, mask: unknown): Lowered {
   if (op !== "==" && op !== "!=") throw new FieldError("op", '"==" or "!=" with a mask', op);
-  if (one.loaded.isPartial) throw new FieldError("mask", `no mask, because ${one.text} is some bits of a byte`, mask);
-  const [bits, wanted] = [within("mask", () => flagsOf(one, mask)), within("value", () => flagsOf(one, value))];
-  if (bits === 0n) throw new FieldError("mask", "a mask with at least one bit", mask);
-  if ((wanted & ~bits) !== 0n)
-    throw new FieldError("value", `a value without bits outside the mask ${hex(bits)}`, hex(wanted));
+  const [bits, wanted] = [bitsOf(one, mask), within("value", () => flagsOf(one, value))];
+  within("value", () => refuseOutside(bits, wanted));
   return lowered(...one.load(1), masked(toBytes(bits, one.width)), compare(toBytes(wanted, one.width), op === "!="));
 }
 
@@ -238,7 +234,7 @@ function textMatch(one: Operand, op: Comparison, value: unknown, context: LowerC
 
 /** The concatenated fields are an element of a named or an anonymous set. */
 function keyMatch(
-  fields: readonly Field[],
+  fields: readonly KeyPart[],
   op: Comparison | undefined,
   value: unknown,
   context: LowerContext,
@@ -254,7 +250,7 @@ function isNegated(op: Comparison | undefined): boolean {
   return op === "not in" || op === "!=";
 }
 
-function inSet(fields: readonly Field[], set: string, op: Comparison | undefined, context: LowerContext): Lowered {
+function inSet(fields: readonly KeyPart[], set: string, op: Comparison | undefined, context: LowerContext): Lowered {
   const { exprs } = loadSetKey(context, fields, set, "field");
   return lowered(...exprs, lookup(set, isNegated(op)));
 }

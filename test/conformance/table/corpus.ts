@@ -247,6 +247,22 @@ for (const family of PACKETS) {
     add(own, { action: "update", op: "add", set: "clients", key: [field], timeoutMs: 5000 });
     add(own, { action: "update", op: "delete", set: "clients", key: [field] });
     add(own, { action: "update", set: "flows", key: [field, "udp sport"] });
+    const part = { field, mask: family === "ip6" ? "ffff:ffff:ffff:ffff::" : "255.255.255.0" } as const;
+    const nets = family === "ip6" ? ["2001:db8::", "2001:db8:0:1::"] : ["192.0.2.0", "198.51.100.0"];
+    add(own, { action: "update", set: "clients", key: [part], timeoutMs: 5000 });
+    add(own, { action: "update", set: "flows", key: [part, { field: "tcp dport", mask: 0xff00 }] });
+    add(
+      own,
+      { action: "rate-over", set: "clients", key: [part], rate: 5, per: "minute", burst: 3, timeoutMs: 60_000 },
+      drop,
+    );
+    add(own, { action: "vmap", key: ["meta l4proto", { field: "th dport", mask: 0xfff0 }], map: "services" });
+    add(own, { action: "set", field: "meta priority", value: { key: [part], map: "classes" } });
+    for (const set of ["addresses", "networks"]) add(own, { field: [part], value: `@${set}` }, accept);
+    add(own, { field: [part, "tcp dport"], op: "not in", value: "@boxes" }, accept);
+    add(own, { action: "vmap", key: [part], map: nets.map((one, i) => [one, i === 0 ? "accept" : "drop"] as const) });
+    add(own, { field: [part, "tcp dport"], value: nets.map((one, i) => [one, i === 0 ? 80 : 443] as const) }, accept);
+    add(own, { field: [part], value: [[family === "ip6" ? "fd00::/8" : "10.0.0.0/8"], [nets[0]]] }, accept);
     add(
       own,
       { action: "rate-over", set: "clients", key: [field], rate: 5, per: "minute", burst: 3, timeoutMs: 60_000 },
@@ -605,6 +621,26 @@ add(IP, { field: ["ct mark", "tcp sport"], op: "not in", value: "@lengths" });
 add(IP, { action: "vmap", key: ["meta skuid"], map: "owners" });
 add(["ip", "inet", "bridge", "netdev"], { field: ["ip daddr", "udp dport"], op: "in", value: "@boxes" });
 add(["ip", "inet", "bridge", "netdev"], { action: "update", set: "dscps", key: ["ip dscp"] });
+add(ALL, {
+  action: "set",
+  field: "meta mark",
+  value: {
+    key: [{ field: "meta mark", mask: 0xff }],
+    map: [
+      [3, 7],
+      [4, 8],
+    ],
+  },
+});
+add(ALL, { action: "set", field: "meta mark", value: { key: [{ field: "meta mark", mask: 0xff }], map: "marks" } });
+add(PACKETS, {
+  action: "vmap",
+  key: [{ field: "tcp flags", mask: ["syn", "ack"] }],
+  map: [
+    ["syn", "accept"],
+    ["ack", "drop"],
+  ],
+});
 add(["ip", "inet", "bridge", "netdev"], { field: "ip dscp", op: "in", value: "@dscps" });
 add(["ip", "inet", "bridge", "netdev"], {
   action: "set",

@@ -3,7 +3,7 @@ import type { ValueRange } from "../../../src/nft/language/fields/values.js";
 import type { Family } from "../../../src/nft/kernel/kernel.js";
 import { FIELD_TYPES, type ValueType } from "../../../src/nft/language/fields/field-types.js";
 import { type FieldEntry, type FieldName, FIELDS } from "../../../src/nft/language/fields/packet-fields.js";
-import type { Comparison, Field } from "../../../src/nft/language/vocabulary.js";
+import type { Comparison, KeyPart } from "../../../src/nft/language/vocabulary.js";
 import type { Statement } from "../../../src/nft/statements/rule.js";
 import type { Dice } from "../../support/dice.ts";
 
@@ -116,8 +116,29 @@ export function keyOf(dice: Dice): Statement {
   const rows = [0, 1].map(() =>
     fields.map((name) => (hasRanges && dice.below(2) === 0 ? valueOrRange : valueOf)(name, dice)),
   );
-  return { field: fields as Field[], op: dice.pick(["in", "not in"] as const), value: rows };
+  if (!hasRanges && dice.below(4) === 0)
+    return {
+      field: fields.map(masked),
+      value: rows.map((row) => row.map((value, index) => maskedValue(fields[index], value))),
+    };
+  return { field: fields as KeyPart[], op: dice.pick(["in", "not in"] as const), value: rows };
 }
+
+/** Masks, and values without other bits. */
+const MASKS: Readonly<
+  Partial<Record<ValueType, readonly [mask: string | number, of: (value: string) => string | number]>>
+> = {
+  ipv4_addr: ["255.255.255.0", (value) => value.replace(/\d+$/, "0")],
+  ipv6_addr: ["ffff:ffff:ffff:ffff::", (value) => value.replace(/^2001:db8::(.*)/, "2001:db8:0:$1::")],
+  inet_service: [0xff00, (value) => Number(value) & 0xff00],
+  mark: [0xff, (value) => Number(value) & 0xff],
+};
+const masked = (name: FieldName): KeyPart => {
+  const mask = MASKS[FIELDS[name].type]?.[0];
+  return mask === undefined ? name : { field: name, mask };
+};
+const maskedValue = (name: FieldName, value: string | number | ValueRange<number>): typeof value =>
+  MASKS[FIELDS[name].type]?.[1](String(value)) ?? value;
 
 const ACTIONS: readonly ((dice: Dice) => Statement)[] = [
   () => ({ action: "counter" }),
