@@ -3,9 +3,9 @@
  * k8s.io/apimachinery. Only fields that this program reads are named.
  */
 import { type Fields, isFields } from "../../base/unknown.js";
+import { ENDPOINTS } from "../plain-endpoints.js";
 import {
   BYTES,
-  FLAG,
   INTEGER,
   listOf,
   type Message,
@@ -14,7 +14,7 @@ import {
   TEXT,
   TEXTS_BY_NAME,
   TIME,
-} from "./protobuf-reader.js";
+} from "../protobuf-reader.js";
 
 /** Media type. */
 export const PROTOBUF = "application/vnd.kubernetes.protobuf";
@@ -62,18 +62,6 @@ const SERVICE_SPEC: Message = {
 
 const INGRESS: Message = { 1: ["ip", TEXT], 3: ["ipMode", TEXT] };
 
-const ENDPOINT: Message = {
-  1: ["addresses", listOf(TEXT)],
-  2: ["conditions", one({ 1: ["ready", FLAG], 2: ["serving", FLAG], 3: ["terminating", FLAG] })],
-  4: ["targetRef", one({ 1: ["kind", TEXT], 2: ["namespace", TEXT], 3: ["name", TEXT] })],
-  6: ["nodeName", TEXT],
-  7: ["zone", TEXT],
-  8: [
-    "hints",
-    one({ 1: ["forZones", listOf(one({ 1: ["name", TEXT] }))], 2: ["forNodes", listOf(one({ 1: ["name", TEXT] }))] }),
-  ],
-};
-
 const ENDPOINT_PORT: Message = { 1: ["name", TEXT], 2: ["protocol", TEXT], 3: ["port", INTEGER] };
 
 const NODE_SPEC: Message = {
@@ -93,7 +81,7 @@ const OBJECTS: Readonly<Record<string, Message>> = {
   },
   EndpointSlice: {
     1: ["metadata", one(OBJECT_META)],
-    2: ["endpoints", listOf(one(ENDPOINT))],
+    2: ["endpoints", ENDPOINTS],
     3: ["ports", listOf(one(ENDPOINT_PORT))],
     4: ["addressType", TEXT],
   },

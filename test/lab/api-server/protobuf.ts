@@ -66,7 +66,10 @@ const ZERO: Readonly<Record<string, unknown>> = { string: "", bool: false, int32
 
 /** Types whose JSON is not an object with the message's fields. */
 const SPECIAL: Readonly<Record<string, (value: unknown) => unknown>> = {
-  Time: (value) => (typeof value === "string" ? { seconds: Date.parse(value) / 1000, nanos: 0 } : {}),
+  Time: (value) =>
+    typeof value === "string" || value instanceof Date
+      ? { seconds: Math.floor(Number(new Date(value)) / 1000), nanos: 0 }
+      : {},
   Quantity: (value) => ({ string: value }),
   FieldsV1: (value) => ({ Raw: Buffer.from(JSON.stringify(value)) }),
   IntOrString: (value) =>

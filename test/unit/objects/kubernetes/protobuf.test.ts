@@ -11,6 +11,7 @@ import {
 } from "../../../../src/objects/kubernetes/bodies.js";
 import { ProtocolError } from "../../../../src/objects/kubernetes/errors.js";
 import type { KubeObject } from "../../../../src/objects/object-sink.js";
+import { PlainEndpoints } from "../../../../src/objects/plain-endpoints.js";
 import { managedFields } from "../../../lab/api-server/managed-fields.ts";
 import {
   delimited,
@@ -106,6 +107,30 @@ class Objects {
     return this.maybe({ protocol: this.dice.pick(["TCP", "UDP", "SCTP", "ICMP", ""]) });
   }
 
+  /** Nearly all endpoints of real clusters are like these. */
+  plainEndpoints(): object[] {
+    const { dice } = this;
+    let last = 0;
+    return this.list(30, () => ({
+      addresses: [`10.0.${dice.below(256)}.${++last}`],
+      ...this.maybe({ conditions: this.conditions() }),
+      ...this.maybe({ targetRef: { kind: "Pod", namespace: "a", name: `pod-${last}`, uid: "u" } }),
+      ...this.maybe({ nodeName: dice.pick(["n1", "n2"]), zone: "z1" }),
+    }));
+  }
+
+  endpoints(): object[] {
+    const { dice } = this;
+    return this.list(30, () => ({
+      addresses: this.list(2, () => this.ip()),
+      ...this.maybe({ conditions: this.conditions() }),
+      ...this.maybe({ targetRef: { kind: dice.pick(["Pod", "Node"]), namespace: "a", name: "pod-ü", uid: "u" } }),
+      ...this.maybe({ nodeName: dice.pick(["n1", "n2"]) }),
+      ...this.maybe({ zone: "z1", hostname: "h", deprecatedTopology: { a: "b" } }),
+      ...this.maybe({ hints: { forZones: this.list(2, () => ({ name: "z1" })), forNodes: [{ name: "n1" }] } }),
+    }));
+  }
+
   fields(kind: Kind): object {
     const { dice } = this;
     switch (kind) {
@@ -137,14 +162,7 @@ class Objects {
       case "EndpointSlice":
         return {
           addressType: dice.pick(["IPv4", "IPv6", "IPv4", "FQDN", "x"]),
-          endpoints: this.list(30, () => ({
-            addresses: this.list(2, () => this.ip()),
-            ...this.maybe({ conditions: this.conditions() }),
-            ...this.maybe({ targetRef: { kind: dice.pick(["Pod", "Node"]), namespace: "a", name: "pod-ü", uid: "u" } }),
-            ...this.maybe({ nodeName: dice.pick(["n1", "n2"]) }),
-            ...this.maybe({ zone: "z1", hostname: "h", deprecatedTopology: { a: "b" } }),
-            ...this.maybe({ hints: { forZones: this.list(2, () => ({ name: "z1" })), forNodes: [{ name: "n1" }] } }),
-          })),
+          endpoints: dice.chance(50) ? this.plainEndpoints() : this.endpoints(),
           ports: this.list(4, () => ({
             ...this.maybe({ name: dice.pick(["http", ""]), appProtocol: "http" }),
             ...this.protocol(),
@@ -258,6 +276,89 @@ describe.each(KINDS)("%s in protobuf and in JSON", (kind) => {
       expect(object).toMatchObject({ ...TYPES[kind], metadata: { resourceVersion: String(100 + i) } });
       expect(decode(kind, object)).toEqual(decode(kind, json[i].object));
     }
+  });
+});
+
+describe("endpoints in protobuf", () => {
+  const plain = {
+    addresses: ["10.0.0.1"],
+    conditions: { ready: false, serving: true, terminating: true },
+    nodeName: "n1",
+    zone: "z1",
+    targetRef: { kind: "Pod", namespace: "a", name: "p" },
+  };
+  const sliceWith = (addressType: string, endpoints: readonly object[]): KubeJson => ({
+    ...TYPES.EndpointSlice,
+    metadata: { name: "s", namespace: "a", labels: { "kubernetes.io/service-name": "web" } },
+    addressType,
+    endpoints,
+    ports: [{ port: 80 }],
+  });
+  const other = (fields: object) => [
+    plain,
+    { ...plain, addresses: ["10.0.0.2"], ...fields },
+    { addresses: ["10.0.0.3"] },
+  ];
+
+  test.each<[string, boolean, string, object[]]>([
+    ["plain ones", true, "IPv4", other({})],
+    ["none", true, "IPv4", []],
+    ["several addresses", true, "IPv4", other({ addresses: ["10.0.0.2", "x", ""] })],
+    ["a Node", true, "IPv4", other({ targetRef: { kind: "Node", namespace: "b", name: "n" } })],
+    ["the same address twice", true, "IPv4", other({ addresses: ["10.0.0.1"], conditions: {} })],
+    ["a loopback address", true, "IPv4", other({ addresses: ["127.0.0.1"] })],
+    [
+      "a pod of another namespace",
+      true,
+      "IPv4",
+      other({}).map((one) => ({ ...one, targetRef: { kind: "Pod", namespace: "b", name: "p" } })),
+    ],
+    ["the wrong address type", true, "IPv6", other({})],
+    ["pods of two namespaces", false, "IPv4", other({ targetRef: { kind: "Pod", namespace: "b", name: "p" } })],
+    ["a pod without a namespace", false, "IPv4", other({ targetRef: { kind: "Pod", name: "p" } })],
+    ["hints", false, "IPv4", other({ hints: { forZones: [{ name: "z" }] } })],
+    ["no address", false, "IPv4", other({ addresses: [] })],
+    ["an IPv6 address", false, "IPv6", other({ addresses: ["fd00::1"] })],
+    ...[
+      "010.0.0.1",
+      "10.0.0.00",
+      "10.0.0.256",
+      "10.0.0",
+      "10.0.0.1.",
+      "10..0.1",
+      ".10.0.1",
+      "10.0.0.1 ",
+      "10.0.0.1.1",
+      "1e1.0.0.1",
+      "",
+    ].map((text): [string, boolean, string, object[]] => [
+      `the address "${text}"`,
+      false,
+      "IPv4",
+      other({ addresses: [text] }),
+    ]),
+    ...["0.0.0.0", "255.255.255.255", "1.20.255.9"].map((text): [string, boolean, string, object[]] => [
+      `the address "${text}"`,
+      true,
+      "IPv4",
+      other({ addresses: [text] }),
+    ]),
+  ])("%s: the same record as from JSON; columns: %s", (_what, isPlain, addressType, endpoints) => {
+    const slice = sliceWith(addressType, endpoints);
+    const { items } = readList("EndpointSlice", "protobuf", [protobufList("EndpointSlice", [slice])]);
+    const [{ endpoints: read }] = items;
+    if (endpoints.length > 0) expect(read instanceof PlainEndpoints && read.isPlain).toBe(isPlain);
+    expect(decode("EndpointSlice", items[0])).toEqual(decode("EndpointSlice", slice));
+  });
+
+  test("onPod is called for endpoints that are Pods", () => {
+    const [item] = readList("EndpointSlice", "protobuf", [
+      protobufList("EndpointSlice", [sliceWith("IPv4", other({}))]),
+    ]).items;
+    const pods: string[] = [];
+    const onPod = (address: string, pod: string) => void pods.push(`${address} ${pod}`);
+    new ObjectDecoder({ nodeName: "n1", onPod }).decode("EndpointSlice", "a/s", item);
+    expect(pods).toEqual(["10.0.0.1 a/p", "10.0.0.2 a/p"]);
   });
 });
 

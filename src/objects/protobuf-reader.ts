@@ -2,18 +2,22 @@
  * Reads protobuf messages into plain objects, with the same fields as the JSON of the same data. A table names the fields that
  * are read; the reader skips all others. An absent field is absent in the object.
  */
-import type { Fields } from "../../base/unknown.js";
+import type { Fields } from "../base/unknown.js";
 
 /** Wire types (protobuf.dev/programming-guides/encoding). Groups (3 and 4) do not occur in Kubernetes. */
 const VARINT = 0;
 const FIXED64 = 1;
-const LENGTH_DELIMITED = 2;
+export const LENGTH_DELIMITED = 2;
 const FIXED32 = 5;
 /** A longer varint has more than 64 bits. */
 const MAX_VARINT_BYTES = 10;
 
+/** Names of nodes, zones and namespaces that were read before, by their hash. Reading one again allocates nothing. */
+const KNOWN = Array<string>(1 << 12).fill("");
+const MAX_NAME_BYTES = 63;
+
 /** Type of a field. */
-interface FieldType {
+export interface FieldType {
   readonly wire: typeof VARINT | typeof LENGTH_DELIMITED;
   /**
    * Reads a value, which starts at the reader's position.
@@ -39,9 +43,11 @@ export function listOf(type: FieldType): FieldType {
   return {
     wire: type.wire,
     read: (reader, end, before) => {
-      const items = (before ?? []) as unknown[];
-      items.push(type.read(reader, end, undefined));
-      return items;
+      const item = type.read(reader, end, undefined);
+      // An array that grows from a literal has no room to spare. Most lists are short.
+      if (before === undefined) return [item];
+      (before as unknown[]).push(item);
+      return before;
     },
   };
 }
@@ -73,32 +79,33 @@ export const TIME: FieldType = {
 
 /** Reads from a buffer. All its functions throw `SyntaxError` for bytes that are not the expected message. */
 export class ProtobufReader {
-  #at = 0;
-
-  constructor(private readonly buffer: Buffer) {}
-
   /** Position of the next byte. */
-  get at(): number {
-    return this.#at;
-  }
+  at = 0;
+
+  constructor(readonly buffer: Buffer) {}
 
   /** Reads the fields up to `end`. */
   message(fields: Message, end: number): Fields {
     const object: Record<string, unknown> = {};
-    while (this.#at < end) {
+    while (this.at < end) {
       const tag = this.tag();
       const field = fields[tag >>> 3];
       if (field === undefined) {
-        this.#skip(tag & 7, end);
+        this.skip(tag, end);
         continue;
       }
       const [name, type] = field;
       if ((tag & 7) !== type.wire) throw new SyntaxError(`field ${name} has wire type ${tag & 7}`);
-      const valueEnd = type.wire === LENGTH_DELIMITED ? this.#lengthDelimited(end) : end;
+      const valueEnd = type.wire === LENGTH_DELIMITED ? this.endOf(end) : end;
       object[name] = type.read(this, valueEnd, object[name]);
     }
-    if (this.#at > end) throw new SyntaxError("a field exceeds its message");
+    this.checkEnd(end);
     return object;
+  }
+
+  /** Throws if the last field of a message that ends here was longer. */
+  checkEnd(end: number): void {
+    if (this.at > end) throw new SyntaxError("a field exceeds its message");
   }
 
   /** Number and wire type of a field. */
@@ -111,10 +118,15 @@ export class ProtobufReader {
   /** A signed integer of 64 bits. It is exact if a number can hold it. */
   varint(): number {
     const { buffer } = this;
+    const first = buffer[this.at];
+    if (first < 0x80) {
+      this.at++;
+      return first;
+    }
     let low = 0;
     let high = 0;
     for (let i = 0; i < MAX_VARINT_BYTES; i++) {
-      const byte = buffer[this.#at++];
+      const byte = buffer[this.at++];
       if (byte === undefined) throw new SyntaxError("the message ends in the middle of a number");
       if (i < 4) low |= (byte & 0x7f) << (7 * i);
       else high += (byte & 0x7f) * 2 ** (7 * (i - 4));
@@ -124,30 +136,48 @@ export class ProtobufReader {
   }
 
   text(end: number): string {
-    const text = this.buffer.toString("utf8", this.#at, end);
-    this.#at = end;
+    const text = this.buffer.toString("utf8", this.at, end);
+    this.at = end;
     return text;
+  }
+
+  /** Like `text`, for names that many objects share. */
+  name(end: number): string {
+    const { buffer, at } = this;
+    const length = end - at;
+    if (length > MAX_NAME_BYTES) return this.text(end);
+    let hash = length;
+    for (let i = at; i < end; i++) hash = (Math.imul(hash, 31) + buffer[i]) | 0;
+    const slot = (hash ^ (hash >>> 12)) & (KNOWN.length - 1);
+    const known = KNOWN[slot];
+    let same = 0;
+    while (same < length && buffer[at + same] < 0x80 && known.charCodeAt(same) === buffer[at + same]) same++;
+    if (same < length || known.length !== length) return (KNOWN[slot] = this.text(end));
+    this.at = end;
+    return known;
   }
 
   /** A view of the buffer. */
   bytes(end: number): Buffer {
-    const bytes = this.buffer.subarray(this.#at, end);
-    this.#at = end;
+    const bytes = this.buffer.subarray(this.at, end);
+    this.at = end;
     return bytes;
   }
 
   /** Reads a length. Returns the end of the value. */
-  #lengthDelimited(end: number): number {
+  endOf(end: number): number {
     const length = this.varint();
-    if (length < 0 || length > end - this.#at) throw new SyntaxError("a field exceeds its message");
-    return this.#at + length;
+    if (length < 0 || length > end - this.at) throw new SyntaxError("a field exceeds its message");
+    return this.at + length;
   }
 
-  #skip(wire: number, end: number): void {
+  /** Skips the value of a field. */
+  skip(tag: number, end: number): void {
+    const wire = tag & 7;
     if (wire === VARINT) this.varint();
-    else if (wire === LENGTH_DELIMITED) this.#at = this.#lengthDelimited(end);
-    else if (wire === FIXED64) this.#at += 8;
-    else if (wire === FIXED32) this.#at += 4;
+    else if (wire === LENGTH_DELIMITED) this.at = this.endOf(end);
+    else if (wire === FIXED64) this.at += 8;
+    else if (wire === FIXED32) this.at += 4;
     else throw new SyntaxError(`a field has wire type ${wire}`);
   }
 }
