@@ -14,7 +14,7 @@ import {
 import { ProblemLog } from "./problem-log.js";
 import { ServedCounter } from "./served-counter.js";
 import { ServiceCIDRs } from "./service-cidrs.js";
-import { candidatesOf, clusterIPsAmong, withSlice } from "./slices.js";
+import { candidatesOf, clusterIPsAmong, withChanges } from "./slices.js";
 import { endpointsAmong, removedAddresses } from "./removed-endpoints.js";
 import type {
   HealthCheck,
@@ -71,14 +71,25 @@ interface ServiceEntry {
   record: ServiceRecord | undefined;
   /** The record at the last `takeDirty`. */
   ofLastRound: ServiceRecord | undefined;
-  /** In the order of their names. */
+  /** In the order of their names, without `changes`: see slicesOf. */
   slices: readonly SliceRecord[];
+  /** By name: slices that changed since `slices` was read. Undefined: the slice is gone. */
+  changes: Map<string, SliceRecord | undefined> | undefined;
+  sliceCount: number;
   /** Its views may differ since the last `takeDirty`. */
   dirty: boolean;
 }
 
 const NO_SLICES: readonly SliceRecord[] = Object.freeze([]);
-const NO_SERVICE = Object.freeze({ record: undefined, slices: NO_SLICES });
+
+function slicesOf(entry: ServiceEntry | undefined): readonly SliceRecord[] {
+  if (entry?.changes !== undefined) {
+    entry.slices = withChanges(entry.slices, entry.changes);
+    entry.changes = undefined;
+  }
+  return entry?.slices ?? NO_SLICES;
+}
+
 /** More slices than change between two writes. */
 const MAX_FORMER_SLICES = 1 << 14;
 
@@ -127,8 +138,7 @@ export class ServiceModel {
     return new Claims(family, {
       affected: (service) => this.#markDirty(this.#entry(service)),
       usable: ({ name }, port) => {
-        const { slices } = this.#services.get(name) ?? NO_SERVICE;
-        return isUsable(candidatesOf(slices, family, port.name, port.protocol));
+        return isUsable(candidatesOf(slicesOf(this.#services.get(name)), family, port.name, port.protocol));
       },
       ofLastRound: (service) => this.#services.get(service)?.ofLastRound,
       keepUnclaimed,
@@ -141,7 +151,7 @@ export class ServiceModel {
     if (zone === this.#node.zone) return;
     const { nodeName } = this.#node;
     this.#node = zone === undefined ? { nodeName } : { nodeName, zone };
-    for (const entry of this.#services.values()) if (entry.slices.length > 0) this.#touch(entry);
+    for (const entry of this.#services.values()) if (entry.sliceCount > 0) this.#touch(entry);
   }
 
   /** Returns whether anything relevant changed. */
@@ -269,15 +279,15 @@ export class ServiceModel {
 
   /** The current service ports of a service in a family. Empty if it is gone or not served there. */
   views(family: IpFamily, service: string): ServicePortView[] {
-    return [...this.eachView(family, service)];
+    return [...this.eachView(family, service)].filter((view) => view !== undefined);
   }
 
   /**
    * Like `views`, each computed on demand, because a service may have tens of thousands of ports. They reflect the current
    * record and slices, even if these change meanwhile. Claims of other services may change in between, which makes the service
-   * dirty again.
+   * dirty again. Undefined is a pause: one port may have a hundred thousand endpoints.
    */
-  eachView(family: IpFamily, service: string): Iterable<ServicePortView> {
+  eachView(family: IpFamily, service: string): Iterable<ServicePortView | undefined> {
     const served = this.#served(family, service);
     return served === undefined ? [] : viewsOf(served);
   }
@@ -324,10 +334,11 @@ export class ServiceModel {
 
   /** Returns undefined if the service is gone, or not served in the family. */
   #served(family: IpFamily, service: string): ServedService | undefined {
-    const { record, slices } = this.#services.get(service) ?? NO_SERVICE;
+    const entry = this.#services.get(service);
+    const record = entry?.record;
     const addresses = record?.[family];
     if (record === undefined || addresses === undefined || !this.#families.includes(family)) return undefined;
-    return { family, record, addresses, slices, claims: this.#claims[family], node: this.#node };
+    return { family, record, addresses, slices: slicesOf(entry), claims: this.#claims[family], node: this.#node };
   }
 
   /** The service that has an address and port, or (`address` "") a node port. Returns undefined if none has. */
@@ -365,9 +376,9 @@ export class ServiceModel {
   /** Addresses removed from services since the last call, if no service has them now. Needs `trackRemovals`. */
   takeRemovals(): RemovedAddress[] {
     const former = this.#formerSlices?.splice(0) ?? [];
-    const slicesOf = (service: string) => this.#services.get(service)?.slices;
+    const slices = (service: string) => slicesOf(this.#services.get(service));
     return this.#families.flatMap((family) =>
-      removedAddresses(family, this.#claims[family].takeUnclaimed(), former, slicesOf),
+      removedAddresses(family, this.#claims[family].takeUnclaimed(), former, slices),
     );
   }
 
@@ -381,7 +392,7 @@ export class ServiceModel {
     const before = entry.record;
     if (before !== undefined && sameService(before, record)) return false;
     entry.record = record;
-    this.#counts.service(before, record, entry.slices);
+    this.#counts.service(before, record, slicesOf(entry));
     this.#claim(before, record);
     this.#markDirty(entry);
     return true;
@@ -405,7 +416,7 @@ export class ServiceModel {
     if (entry?.record === undefined) return false;
     const before = entry.record;
     entry.record = undefined;
-    this.#counts.service(before, undefined, entry.slices);
+    this.#counts.service(before, undefined, slicesOf(entry));
     this.#claim(before, undefined);
     this.#markDirty(entry);
     return true;
@@ -419,6 +430,8 @@ export class ServiceModel {
       record: undefined,
       ofLastRound: undefined,
       slices: NO_SLICES,
+      changes: undefined,
+      sliceCount: 0,
       dirty: false,
     };
     this.#services.set(name, entry);
@@ -426,8 +439,8 @@ export class ServiceModel {
   }
 
   /** Keeps an entry that is marked, so that a service that returns meanwhile is the same one. */
-  #dropIfEmpty({ name, record, slices, dirty }: ServiceEntry): void {
-    if (record === undefined && slices.length === 0 && !dirty) this.#services.delete(name);
+  #dropIfEmpty({ name, record, sliceCount, dirty }: ServiceEntry): void {
+    if (record === undefined && sliceCount === 0 && !dirty) this.#services.delete(name);
   }
 
   #claim(before: ServiceRecord | undefined, after: ServiceRecord | undefined): void {
@@ -455,8 +468,11 @@ export class ServiceModel {
   }
 
   #replaceSlice(entry: ServiceEntry, record: SliceRecord): void {
+    if (!this.#slices.has(record.name)) entry.sliceCount++;
     this.#slices.set(record.name, record);
-    entry.slices = withSlice(entry.slices, record);
+    // The only slice of nearly every service needs no Map.
+    if (entry.sliceCount === 1 && entry.changes === undefined) entry.slices = [record];
+    else (entry.changes ??= new Map<string, SliceRecord | undefined>()).set(record.name, record);
   }
 
   #dropSlice(name: string): boolean {
@@ -466,7 +482,9 @@ export class ServiceModel {
     this.#rememberSlice(before);
     const entry = this.#entry(before.service);
     this.#counts.slice(entry.record, before, -1);
-    entry.slices = entry.slices.filter((slice) => slice !== before);
+    entry.sliceCount--;
+    if (entry.sliceCount === 0) [entry.slices, entry.changes] = [NO_SLICES, undefined];
+    else (entry.changes ??= new Map<string, SliceRecord | undefined>()).set(name, undefined);
     this.#touch(entry);
     this.#dropIfEmpty(entry);
     return true;

@@ -5,6 +5,7 @@ import { EndpointList, NO_ENDPOINTS, wordsOf } from "../objects/endpoint-list.js
 import { NOT_SAID, type PodAndNode } from "../objects/endpoint-details.js";
 import type { EndpointColumns, SliceRecord } from "../objects/records.js";
 import type { Protocol } from "../base/protocols.js";
+import { type Pieces, runAtOnce } from "../base/time-slice.js";
 
 /**
  * The endpoints of one service port, merged from the slices of its service in one family. A slice's port matches by name and
@@ -16,9 +17,19 @@ export function candidatesOf(
   portName: string,
   protocol: Protocol,
 ): EndpointColumns {
+  return runAtOnce(candidatesInPieces(slices, family, portName, protocol));
+}
+
+/** The same with a pause after each slice, because a Service may have thousands of them. */
+export function* candidatesInPieces(
+  slices: readonly SliceRecord[],
+  family: IpFamily,
+  portName: string,
+  protocol: Protocol,
+): Pieces<EndpointColumns> {
   const places = placesOf(slices, family, portName, protocol);
   if (places.length === 0) return NO_CANDIDATES;
-  if (places.length > 1) return mergePlaces(places, family);
+  if (places.length > 1) return yield* mergePlaces(places, family);
   const [{ slice, port }] = places;
   const { endpoints, states, hints, details } = slice;
   return { endpoints: endpoints.onPort(port), states, hints, details };
@@ -46,8 +57,8 @@ function placesOf(
   protocol: Protocol,
 ): readonly SlicePlace[] {
   let ports = 0;
-  for (let i = 0; i < slices.length; i++) ports += slices[i].ports.length;
-  if (ports > INDEXED_PORTS && ports > slices.length) {
+  for (let i = 0; i < slices.length && ports <= INDEXED_PORTS; i++) ports += slices[i].ports.length;
+  if (ports > INDEXED_PORTS) {
     return indexOf(slices).get(`${family} ${protocol}`)?.get(portName) ?? NO_PLACES;
   }
   const places: SlicePlace[] = [];
@@ -88,9 +99,12 @@ export function readyEndpoints({ states }: Pick<SliceRecord, "states">): number 
 
 const NO_CANDIDATES: EndpointColumns = { endpoints: NO_ENDPOINTS, states: [], hints: undefined, details: undefined };
 
-function mergePlaces(places: readonly SlicePlace[], family: IpFamily): EndpointColumns {
+function* mergePlaces(places: readonly SlicePlace[], family: IpFamily): Pieces<EndpointColumns> {
   const merged = new MergedCandidates(family);
-  for (const { slice, port } of places) merged.add(slice, port);
+  for (const { slice, port } of places) {
+    merged.add(slice, port);
+    yield;
+  }
   return merged.list();
 }
 
@@ -98,6 +112,8 @@ function mergePlaces(places: readonly SlicePlace[], family: IpFamily): EndpointC
 class MergedCandidates {
   readonly #words: number[] = [];
   readonly #ports: number[] = [];
+  /** The port of all endpoints so far, or undefined if they differ. */
+  #port: number | undefined;
   readonly #locals: boolean[] = [];
   readonly #states: number[] = [];
   #hints: Hints[] | undefined;
@@ -110,6 +126,7 @@ class MergedCandidates {
   constructor(private readonly family: IpFamily) {}
 
   add(slice: SliceRecord, port: number): void {
+    this.#port = this.#ports.length === 0 || this.#port === port ? port : undefined;
     if (slice.hints !== undefined) this.#hints ??= this.#states.map(() => NO_HINTS);
     const endpoints = slice.endpoints.onPort(port);
     const width = wordsOf(this.family);
@@ -134,7 +151,7 @@ class MergedCandidates {
 
   list(): EndpointColumns {
     const locals = this.#locals.includes(true) ? this.#locals : undefined;
-    const endpoints = new EndpointList(this.family, this.#ports.length, this.#words, this.#ports, locals);
+    const endpoints = new EndpointList(this.family, this.#ports.length, this.#words, this.#port ?? this.#ports, locals);
     const details = { zone: (index: number) => this.#zone(index), all: () => this.#allDetails() };
     return { endpoints, states: this.#states, hints: this.#hints, details };
   }
@@ -153,12 +170,18 @@ class MergedCandidates {
   }
 }
 
-/** Puts `record` into `slices`, which are in the order of their names, in place of its former version. */
-export function withSlice(slices: readonly SliceRecord[], record: SliceRecord): readonly SliceRecord[] {
-  if (slices.length === 0 || (slices.length === 1 && slices[0]?.name === record.name)) return [record];
-  const rest = slices.filter((slice) => slice.name !== record.name);
-  const at = rest.findIndex((slice) => slice.name > record.name);
-  return at < 0 ? [...rest, record] : rest.toSpliced(at, 0, record);
+/**
+ * The slices after these changes, in the order of their names. A Service may have thousands of slices that change at once, so
+ * their changes are collected.
+ * @param changes by name. Undefined: the slice is gone.
+ */
+export function withChanges(
+  slices: readonly SliceRecord[],
+  changes: ReadonlyMap<string, SliceRecord | undefined>,
+): readonly SliceRecord[] {
+  const after = slices.filter(({ name }) => !changes.has(name));
+  for (const record of changes.values()) if (record !== undefined) after.push(record);
+  return after.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 /** Says of each endpoint that is a ClusterIP why it gets no packets. @param owners the service of each ClusterIP. */

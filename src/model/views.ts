@@ -28,7 +28,7 @@ import type {
   ServiceRecord,
   SliceRecord,
 } from "../objects/records.js";
-import { candidatesOf } from "./slices.js";
+import { candidatesInPieces, candidatesOf } from "./slices.js";
 import {
   type EndpointLists,
   type HealthCheck,
@@ -51,10 +51,17 @@ export interface ServedService {
   readonly node: NodeContext;
 }
 
-/** The input of the rules: one view per service port. Each is computed on demand, because there may be tens of thousands. */
-export function* viewsOf(served: ServedService): Generator<ServicePortView, void> {
+/**
+ * The input of the rules: one view per service port. Each is computed on demand, because there may be tens of thousands. Yields
+ * undefined for a pause.
+ */
+export function* viewsOf(served: ServedService): Generator<ServicePortView | undefined, void> {
   const balance = balanceIn(served);
-  for (const port of served.record.ports) yield viewOf(served, port, candidatesFor(served, port), balance);
+  const { slices, family } = served;
+  for (const port of served.record.ports) {
+    const candidates = yield* candidatesInPieces(slices, family, port.name, port.protocol);
+    yield viewOf(served, port, candidates, balance);
+  }
 }
 
 /** Like `viewsOf`, by port number, each with all endpoints of the port. */

@@ -133,7 +133,7 @@ export class EndpointList implements Iterable<Endpoint> {
   }
 
   /** The endpoints at these indices, in this order. */
-  pick(indices: readonly number[] | Uint16Array): EndpointList {
+  pick(indices: readonly number[] | Uint16Array | Int32Array): EndpointList {
     const count = wordsOf(this.family);
     const words: number[] = [];
     for (const index of indices) for (let i = 0; i < count; i++) words.push(this.words[index * count + i]);
@@ -145,6 +145,27 @@ export class EndpointList implements Iterable<Endpoint> {
       typeof ports === "number" ? ports : Array.from(indices, (index) => ports[index]),
       locals && Array.from(indices, (index) => locals[index]),
     );
+  }
+
+  /** The endpoints from one index up to another. */
+  slice(from: number, end: number): EndpointList {
+    if (from === 0 && end >= this.length) return this;
+    const count = wordsOf(this.family);
+    const { ports, locals } = this;
+    const words = this.words.slice(from * count, end * count);
+    const ofPart = typeof ports === "number" ? ports : ports.slice(from, end);
+    return new EndpointList(this.family, words.length / count, words, ofPart, locals?.slice(from, end));
+  }
+
+  /** These endpoints, and then those of the other list. */
+  followedBy(other: EndpointList): EndpointList {
+    const portsOf = ({ ports, length }: EndpointList): readonly number[] =>
+      typeof ports === "number" ? new Array<number>(length).fill(ports) : ports;
+    const localsOf = ({ locals, length }: EndpointList): readonly boolean[] =>
+      locals ?? new Array<boolean>(length).fill(false);
+    const ports = this.ports === other.ports ? this.ports : [...portsOf(this), ...portsOf(other)];
+    const locals = this.locals === other.locals ? this.locals : [...localsOf(this), ...localsOf(other)];
+    return new EndpointList(this.family, this.length + other.length, [...this.words, ...other.words], ports, locals);
   }
 
   /** The endpoints whose index passes, in the same order. */

@@ -294,7 +294,7 @@ export class LargeUpdates {
     for (const updates of families) {
       const views: ServicePortView[] = [];
       for (const view of model.eachView(updates.family, service)) {
-        views.push(view);
+        if (view !== undefined) views.push(view);
         if (slice.spent) await slice.yield();
       }
       onViews(updates.family, service, views);

@@ -59,18 +59,30 @@ export function numbersOf(count: number): ListValue {
   return { kind: "affinity", count, shard: 0, nodePort: false };
 }
 
-/** Passes this service port's elements in the maps shared by all service ports to `to`. */
-export function expandAffinity(state: ServicePortState, sets: ElementSets, keys: KeyPacker, to: Expansion): void {
+/**
+ * Passes this service port's elements in the maps shared by all service ports to `to`, for the endpoints of each list from one
+ * index up to another.
+ */
+export function expandAffinity(
+  state: ServicePortState,
+  sets: ElementSets,
+  keys: KeyPacker,
+  from: number,
+  end: number,
+  to: Expansion,
+): void {
   const { affinity } = state;
   if (affinity === undefined) return;
   for (const kind of listsInUse(state)) {
     const endpoints = state[kind];
     const list = affinityList(kind, affinity.list);
-    to.list(packList(numbersOf(endpoints.length)));
-    to.list(packList(numbersOf(1)));
+    if (from === 0) {
+      to.list(packList(numbersOf(endpoints.length)));
+      to.list(packList(numbersOf(1)));
+    }
     const set = sets[NUMBERED[kind]];
     const { buffer } = keys.endpoints(endpoints);
-    for (let index = 0; index < endpoints.length; index++) {
+    for (let index = from; index < Math.min(end, endpoints.length); index++) {
       const number = numberOf(affinity, endpoints, index);
       to.element(sets.stickyDraws, packNumbers(list, index), packNumber(number));
       to.element(set, packNumber(number), new Uint8Array(buffer, index * set.dataLen, set.dataLen));

@@ -17,3 +17,9 @@ export interface Expansion {
   /** One element leads to the chain of these limits. */
   limits(limits: Limits): void;
 }
+
+export const NOTHING_EXPANDED: Omit<Expansion, "endpoints"> = {
+  element: () => undefined,
+  list: () => undefined,
+  limits: () => undefined,
+};

@@ -17,16 +17,15 @@ import {
 } from "./connection-counts.js";
 import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limit-chains.js";
-import { AffinityNumbers } from "./affinity-numbers.js";
+import { AffinityNumbers, LIST_KINDS } from "./affinity-numbers.js";
 import { attribute, type Attribution } from "./attribution.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import { KernelOrder } from "./kernel-order.js";
 import { KeyPacker, type ServiceKey, unpackServiceKey } from "./key-packer.js";
-import { LOCAL_INDEX_BASE } from "./names.js";
 import { RulesOnDemand } from "./on-demand.js";
 import { ownObjects } from "./own-objects.js";
 import { differInEndpoints, forEachAddress, ServiceExpander } from "./service-expander.js";
-import { type Expansion } from "./expansion.js";
+import { type Expansion, NOTHING_EXPANDED } from "./expansion.js";
 import type { PortName, ServicePortState } from "./service-port-state.js";
 import { assignSlots, isBalanced, prepareSlots } from "./slot-assigner.js";
 import { declareSets, type ElementSets } from "./element-sets.js";
@@ -69,10 +68,8 @@ const MAX_ELEMENTS = 2 ** 20;
 /** Throws RangeError if the views need more elements than one service may have. Slots have a separate limit. */
 function checkSize(views: readonly ServicePortView[]): void {
   let elements = 0;
-  for (const { externalIPs, loadBalancerIPs, nodePort, clusterEndpoints, localEndpoints } of views) {
-    const addresses = 1 + externalIPs.length + loadBalancerIPs.length + (nodePort === 0 ? 0 : 1);
-    elements += addresses * (1 + clusterEndpoints.length + localEndpoints.length);
-  }
+  for (const view of views)
+    elements += addressesOf(view) * (1 + view.clusterEndpoints.length + view.localEndpoints.length);
   if (elements <= MAX_ELEMENTS) return;
   throw new RangeError(
     `its ports, addresses and endpoints need ${elements.toLocaleString("en")} elements, more than the ` +
@@ -84,15 +81,31 @@ function checkSize(views: readonly ServicePortView[]): void {
 const LEAST_PIECE = 16;
 const MOST_PORTS = 16;
 
+/** Maximum number of endpoint elements that are added or removed at once: takes 1 to 3 ms. */
+const MOST_LISTED = 4096;
+
 /** A chain or set of a single port costs the kernel about as much as this many elements. */
 const OWN_OBJECT = 64;
+
+function addressesOf({ externalIPs, loadBalancerIPs, nodePort }: ServicePortView): number {
+  return 1 + externalIPs.length + loadBalancerIPs.length + (nodePort === 0 ? 0 : 1);
+}
 
 /** Approximate number of elements of a service port. */
 function weightOf(state: ServicePortState): number {
   const { view, cluster, local, slots } = state;
-  const addresses = 1 + view.externalIPs.length + view.loadBalancerIPs.length + (view.nodePort === 0 ? 0 : 1);
   const places = slots === undefined ? cluster.length + local.length : slots.cluster.length + slots.local.length;
-  return addresses * (1 + places) + OWN_OBJECT * ownObjects(state).length;
+  return addressesOf(view) * (1 + places) + OWN_OBJECT * ownObjects(state).length;
+}
+
+/** Length of the state's longest list, in endpoints or slots. */
+function lengthOf({ cluster, local, slots }: ServicePortState): number {
+  return Math.max(cluster.length, local.length, slots?.cluster.length ?? 0, slots?.local.length ?? 0);
+}
+
+/** Endpoints of one port that are added or removed at once. */
+function partOf({ view }: ServicePortState): number {
+  return Math.ceil(MOST_LISTED / addressesOf(view));
 }
 
 /** Approximate number of elements of the state. */
@@ -112,12 +125,6 @@ export interface PieceOptions {
   /** Returns false if the view's former elements must stay for now. They then stay beside the new ones. */
   readonly mayGo?: (view: ServicePortView) => boolean;
 }
-
-const NOTHING_EXPANDED: Omit<Expansion, "endpoints"> = {
-  element: () => undefined,
-  list: () => undefined,
-  limits: () => undefined,
-};
 
 export class FamilyRuleset {
   readonly family: IpFamily;
@@ -203,10 +210,27 @@ export class FamilyRuleset {
   *updateInPieces(
     service: string,
     views: readonly ServicePortView[],
-    { prepared = [], isCurrent, mayGo }: PieceOptions = {},
+    options: PieceOptions = {},
   ): Generator<number, boolean> {
     checkSize(views);
-    const before = this.state(service);
+    // The service's current state. First it contains the whole former state and the new ports added so far. Later it contains
+    // the new ports, and those not yet removed.
+    const present = [...this.state(service)];
+    this.#ports.set(service, present);
+    for (const weight of this.#pieces(views, present, options)) {
+      yield weight;
+      if (this.#ports.get(service) !== present) return false;
+    }
+    if (present.length === 0) this.#ports.delete(service);
+    return true;
+  }
+
+  *#pieces(
+    views: readonly ServicePortView[],
+    present: ServicePortState[],
+    { prepared = [], isCurrent, mayGo }: PieceOptions,
+  ): Generator<number, void> {
+    const before = [...present];
     const find = finderIn(before);
     const ordering = this.#ordering(before, prepared);
     // Names of own objects that stay.
@@ -214,11 +238,6 @@ export class FamilyRuleset {
     const after: ServicePortState[] = [];
     // Indexed like `before`: 1 if the port stays.
     const stays = new Uint8Array(before.length);
-    // The service's current state. First it contains the whole former state and the new ports added so far. Later it contains
-    // the new ports, and those not yet removed.
-    const present = [...before];
-    const isOver = (): boolean => this.#ports.get(service) !== present;
-    this.#ports.set(service, present);
     let weight = 0;
     for (const [i, view] of views.entries()) {
       const at = find(view);
@@ -228,22 +247,19 @@ export class FamilyRuleset {
       } else {
         const state = ordering(view, former, after);
         if (former !== undefined && differInEndpoints(former, state)) {
-          weight += this.#replaceEndpoints(former, state);
-          present[at] = state;
+          weight += yield* this.#replaceEndpoints(former, state, present, at);
           stays[at] = 1;
         } else {
           this.#declareOwn([state]);
           for (const { name } of ownObjects(state)) kept.add(name);
-          this.#expander.expand(state, this.#adding);
+          yield* this.#begin(state, present);
           after.push(state);
-          present.push(state);
           if (this.#onDemand.ensure()) this.#declare();
-          weight += weightOf(state);
+          weight += Math.min(weightOf(state), MOST_LISTED);
         }
       }
       if (weight < LEAST_PIECE && (i + 1) % MOST_PORTS > 0) continue;
       yield weight;
-      if (isOver()) return false;
       weight = 0;
     }
     for (let i = 0; i < before.length; i++) {
@@ -251,41 +267,84 @@ export class FamilyRuleset {
       if (stays[i] === 0) continue;
       after.push(present[i]);
       for (const { name } of ownObjects(present[i])) kept.add(name);
-      if (i % MOST_PORTS > 0) continue;
-      yield 0;
-      if (isOver()) return false;
+      if (i % MOST_PORTS === 0) yield 0;
     }
     // From here on, the ports to remove are at the end.
     let end = 0;
     for (const state of after) present[end++] = state;
     for (let i = 0; i < before.length; i++) if (stays[i] === 0) present[end++] = before[i];
     while (present.length > after.length) {
+      yield* this.#endLast(present);
       const state = present.pop()!;
-      this.#expander.expand(state, this.#removing);
       this.#removeOwn([state], kept);
-      yield weightOf(state);
-      if (isOver()) return false;
+      yield Math.min(weightOf(state), MOST_LISTED);
     }
-    if (after.length === 0) this.#ports.delete(service);
-    return true;
+  }
+
+  /** Adds a port at the end of `present`, with its endpoints first. Yields the number of elements after each part but the last. */
+  *#begin(state: ServicePortState, present: ServicePortState[]): Generator<number, void> {
+    const at = present.length;
+    const [length, part] = [lengthOf(state), partOf(state)];
+    let begun = 0;
+    for (; length - begun > part; begun += part) {
+      this.#expander.expandPart(state, begun, begun + part, this.#adding);
+      present[at] = { ...state, begun: begun + part };
+      yield MOST_LISTED;
+    }
+    if (begun === 0) this.#expander.expand(state, this.#adding);
+    else {
+      this.#expander.expandPart(state, begun, length, this.#adding);
+      this.#expander.expandLeads(state, { ...this.#adding, endpoints: () => undefined });
+    }
+    present[at] = state;
+  }
+
+  /** Removes the elements of the last port in `present`, its endpoints last. Yields like `#begin`. */
+  *#endLast(present: ServicePortState[]): Generator<number, void> {
+    const at = present.length - 1;
+    const state = present[at];
+    const part = partOf(state);
+    let end = state.begun ?? lengthOf(state);
+    if (end <= part) return this.#expander.expand(state, this.#removing);
+    if (state.begun === undefined) this.#expander.expandLeads(state, { ...this.#removing, endpoints: () => undefined });
+    for (; end > part; end -= part) {
+      this.#expander.expandPart(state, end - part, end, this.#removing);
+      present[at] = { ...state, begun: end - part };
+      yield MOST_LISTED;
+    }
+    this.#expander.expandPart(state, 0, end, this.#removing);
   }
 
   /**
-   * Changes a port to a state that differs only in endpoints. Returns the number of element operations: one deletion and one
-   * addition per changed element.
+   * Changes the port `present[at]` to a state that differs only in endpoints. Yields after each part but the last. Yields and
+   * returns the number of element operations: one deletion and one addition per changed element.
    */
-  #replaceEndpoints(former: ServicePortState, state: ServicePortState): number {
+  *#replaceEndpoints(
+    former: ServicePortState,
+    state: ServicePortState,
+    present: ServicePortState[],
+    at: number,
+  ): Generator<number, number> {
     let changed = 0;
-    this.#expander.expandLists(state, {
-      ...NOTHING_EXPANDED,
+    const replacing: Expansion = {
+      ...this.#adding,
       endpoints: (set, key, base, endpoints) => {
-        const before = base === LOCAL_INDEX_BASE ? former.local : former.cluster;
-        if (endpoints.words === before.words && endpoints.ports === before.ports) return;
         changed += set.replaceList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length);
       },
-    });
-    this.#expander.expandHairpins(state, this.#adding);
-    this.#expander.expandHairpins(former, this.#removing);
+    };
+    const [part, length] = [partOf(state), lengthOf(state)];
+    for (let from = 0, end = part; from < length; from = end, end += part) {
+      if (LIST_KINDS.every((kind) => state[kind].slice(from, end).equals(former[kind].slice(from, end)))) continue;
+      this.#expander.expandPart(state, from, end, replacing);
+      this.#expander.expandPart(former, from, end, { ...this.#removing, endpoints: () => undefined });
+      if (end >= length) break;
+      const mixed = (kind: ListKind): EndpointList =>
+        state[kind].slice(0, end).followedBy(former[kind].slice(end, length));
+      present[at] = { ...former, cluster: mixed("cluster"), local: mixed("local") };
+      yield 2 * changed;
+      changed = 0;
+    }
+    present[at] = state;
     return 2 * changed;
   }
 

@@ -14,7 +14,7 @@ import { bySource, type DrawKind, packList, shardOf, affinityList } from "./list
 import { ChainName, LOCAL_INDEX_BASE, ownNames } from "./names.js";
 import { firewallsOf } from "./source-ranges.js";
 import { type AddressRoles, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./element-sets.js";
-import type { Expansion } from "./expansion.js";
+import { type Expansion, NOTHING_EXPANDED } from "./expansion.js";
 
 /**
  * Whether the elements of the two states only differ in data of endpoints, and in hairpins. Called for tens of thousands of
@@ -22,7 +22,8 @@ import type { Expansion } from "./expansion.js";
  */
 export function differInEndpoints(before: ServicePortState, after: ServicePortState): boolean {
   const [a, b] = [before.view, after.view];
-  if (b.affinitySeconds > 0 || b.balance !== undefined || b.limits !== undefined) return false;
+  if (before.begun !== undefined || b.affinitySeconds > 0 || b.balance !== undefined || b.limits !== undefined)
+    return false;
   return (
     before.cluster.length === after.cluster.length &&
     before.local.length === after.local.length &&
@@ -56,6 +57,34 @@ export class ServiceExpander {
 
   /** Passes all elements of `state` to `to`. */
   expand(state: ServicePortState, to: Expansion): void {
+    const { begun = Infinity } = state;
+    if (begun !== Infinity) return this.expandPart(state, 0, begun, to);
+    this.expandLeads(state, to);
+    this.#expandNumbered(state, 0, Infinity, to);
+  }
+
+  /** Passes the elements of the endpoints of each list from one index up to another. No packet finds them without the rest. */
+  expandPart(state: ServicePortState, from: number, end: number, to: Expansion): void {
+    this.expandLists(state, {
+      ...NOTHING_EXPANDED,
+      endpoints: (set, key, base, list) => {
+        const part = list.slice(from, end);
+        if (part.length > 0) to.endpoints(set, key, base + from, part);
+      },
+    });
+    this.#expandNumbered(state, from, end, to);
+  }
+
+  #expandNumbered(state: ServicePortState, from: number, end: number, to: Expansion): void {
+    expandAffinity(state, this.sets, this.keys, from, end, to);
+    const { view, cluster, local } = state;
+    // With policy Local, pods of another node draw from the cluster list, without masquerading, through an address of this node.
+    this.#hairpins(view, cluster.slice(from, end), view.externalPolicyLocal && isExternal(view), to);
+    this.#hairpins(view, local.slice(from, end), false, to);
+  }
+
+  /** Passes the elements that lead to endpoints, and those of the endpoints to `to.endpoints`. */
+  expandLeads(state: ServicePortState, to: Expansion): void {
     const { view } = state;
     const keys = this.keys;
     if (view.clusterIP !== undefined) to.element(this.sets.clusterIPs, keys.address(view.clusterIP));
@@ -67,8 +96,6 @@ export class ServiceExpander {
       }
     }
     if (state.limits !== undefined) this.#limit(state, state.limits, to);
-    expandAffinity(state, this.sets, keys, to);
-    this.expandHairpins(state, to);
   }
 
   /** Passes the list of each address, and the endpoints of the lists, to `to`. */
@@ -79,13 +106,6 @@ export class ServiceExpander {
       else this.#serve(state, key, roles, kindOf(view, isExternal), to);
       if (view.resetRemovedEndpoints) to.element(this.sets[roles.resets], key.service);
     });
-  }
-
-  /** Passes the elements of endpoints that may draw themselves to `to`. */
-  expandHairpins({ view, cluster, local }: ServicePortState, to: Expansion): void {
-    // With policy Local, pods of another node draw from the cluster list, without masquerading, through an address of this node.
-    this.#hairpins(view, cluster, view.externalPolicyLocal && isExternal(view), to);
-    this.#hairpins(view, local, false, to);
   }
 
   /** Policy Local: a packet's source decides on its list. */

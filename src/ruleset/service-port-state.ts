@@ -17,6 +17,11 @@ export interface ServicePortState {
   readonly slots?: Slots;
   /** Set if the view has limits. */
   readonly limits?: PortLimits;
+  /**
+   * Set while the port is added or removed in pieces: the kernel has so many endpoints of each list, and nothing that leads to
+   * them.
+   */
+  readonly begun?: number;
   /** Set for affinity: identifies the service port and its endpoints to clients. */
   readonly affinity?: AffinityState;
 }

@@ -41,8 +41,9 @@ interface Cluster {
 
 /** One service whose pods are in slices of `perSlice`. */
 function oneService(pods: number, perSlice: number): Cluster {
+  const all = podsOf(0, pods);
   const slices = Array.from({ length: Math.ceil(pods / perSlice) }, (_, i) => {
-    const slice = makeSlice(0, podsOf(0, pods).slice(i * perSlice, (i + 1) * perSlice));
+    const slice = makeSlice(0, all.slice(i * perSlice, (i + 1) * perSlice));
     return { ...slice, metadata: { ...slice.metadata, name: `svc-0-${i}` } };
   });
   return { services: [makeService(0)], slices };

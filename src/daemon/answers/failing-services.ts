@@ -142,13 +142,14 @@ async function suspectsOf(
   const suspects: Suspect[] = [];
   for (const service of model.services()) {
     for (const view of model.eachView(family, service)) {
+      if (slice.spent) await slice.yield();
+      if (view === undefined) continue;
       const list = view.clusterEndpoints.length > 0 ? view.clusterEndpoints : view.localEndpoints;
       const endpoints = Array.from(list, ({ address, port }) => keyOf(address, port, view.protocol));
       if (numberOf(sumOf(endpoints, failed)) >= LEAST_FAILED) {
         suspects.push({ view, endpoints });
       }
     }
-    if (slice.spent) await slice.yield();
   }
   return suspects;
 }

@@ -351,7 +351,8 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   /** Yields a service's packets: one per combination of port, endpoint port and network with endpoints. */
   *#packets(service: string): Iterable<ServicePacket> {
     for (const family of this.options.families) {
-      for (const view of this.options.model.eachView(family, service)) yield* packetsOf(family, view);
+      for (const view of this.options.model.eachView(family, service))
+        if (view !== undefined) yield* packetsOf(family, view);
     }
   }
 

@@ -44,13 +44,20 @@ export function arrange(stood: ArrayLike<number>, desired: EndpointList): Endpoi
   let standing = 0;
   while (standing < desired.length && stood[standing] === standing) standing++;
   if (standing === desired.length) return desired;
-  const rest = new Set(Array.from({ length: desired.length }, (_, i) => i));
-  const placed = Array.from({ length: desired.length }, (_, i) => (stood[i] === i && rest.delete(i) ? i : -1));
-  for (let i = 0; i < Math.min(placed.length, stood.length); i++) {
-    if (placed[i] < 0 && rest.delete(stood[i])) placed[i] = stood[i];
+  const isPlaced = new Uint8Array(desired.length);
+  const placed = new Int32Array(desired.length).fill(-1);
+  const place = (index: number, at: number): void => {
+    if (placed[at] >= 0 || index < 0 || isPlaced[index] !== 0) return;
+    placed[at] = index;
+    isPlaced[index] = 1;
+  };
+  const both = Math.min(desired.length, stood.length);
+  for (let i = 0; i < both; i++) if (stood[i] === i) place(i, i);
+  for (let i = 0; i < both; i++) place(stood[i], i);
+  for (let i = 0, other = 0; i < placed.length; i++) {
+    while (placed[i] < 0) place(other++, i);
   }
-  const others = rest.values();
-  return desired.pick(placed.map((index) => (index < 0 ? (others.next().value as number) : index)));
+  return desired.pick(placed);
 }
 
 /** The index in `desired` of each endpoint of `previous`, or -1 if it is missing. */

@@ -455,3 +455,132 @@ describe("a quarantined service that is updated in pieces", () => {
     expect(servedBy("default/large")).toEqual(["10.244.1.3"]);
   });
 });
+
+describe("one port with many endpoints", () => {
+  const ENDPOINTS = 10_000;
+  /** More than one part of a list, and the elements that lead to it. */
+  const MOST_ELEMENTS = 8192 + 4096 + 64;
+  let sizes: number[];
+
+  beforeEach(() => {
+    proxier = make(kernel, { serviceElements: 8192 });
+    sizes = [];
+    const commit = kernel.commit.bind(kernel);
+    kernel.commit = (ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> => {
+      const elements = (op: Op): number => (op.kind === "elements" && "elements" in op ? op.elements.count : 0);
+      sizes.push(ops.reduce((sum, op) => sum + elements(op), 0));
+      return commit(ops, options);
+    };
+  });
+
+  /** @param first number of the first endpoint. */
+  function putMany(first: number, to = proxier, endpoints = ENDPOINTS): void {
+    const ports = [{ name: "web", port: 80, protocol: "TCP" }];
+    const pods = Array.from({ length: endpoints }, (_, i) => ({
+      addresses: [`10.${(first + i) >> 16}.${((first + i) >> 8) & 255}.${(first + i) & 255}`],
+    }));
+    putObjects(
+      to,
+      { metadata: { name: "many" }, spec: { clusterIP: "10.96.43.2", clusterIPs: ["10.96.43.2"], ports } },
+      {
+        apiVersion: "discovery.k8s.io/v1",
+        kind: "EndpointSlice",
+        metadata: { name: "many-1", labels: { "kubernetes.io/service-name": "many" } },
+        addressType: "IPv4",
+        ports,
+        endpoints: pods,
+      },
+    );
+  }
+
+  async function servedWith(first: number, endpoints = ENDPOINTS): Promise<string[]> {
+    const other = new FakeKernel();
+    const one = make(other);
+    putMany(first, one, endpoints);
+    put(small("10.244.3.1"), one);
+    one.synced();
+    await one.sync();
+    return served(other);
+  }
+
+  /** Fails unless all endpoints that packets may draw are there. */
+  async function checkServed(): Promise<void> {
+    const lines = await served(kernel);
+    const value = /^ip services 0a602b02\S* (\S+)$/m.exec(lines.join("\n"))?.[1];
+    if (value === undefined) return;
+    const drawn = new DataView(Uint8Array.from(Buffer.from(value, "hex")).buffer).getUint32(0, true) & 0xffff;
+    const there = lines.filter((line) => /^ip endpoints-\d+ 0a602b02/.test(line)).length;
+    expect(there).toBeGreaterThanOrEqual(drawn);
+  }
+
+  it("is created, changed, scaled and deleted in transactions of limited size, and never served in part", async () => {
+    await begin(small("10.244.3.1"));
+    const writes: Promise<void>[] = [];
+    const commit = kernel.commit.bind(kernel);
+    kernel.commit = async (ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> => {
+      const result = await commit(ops, options);
+      writes.push(checkServed());
+      return result;
+    };
+    const write = async (): Promise<void> => {
+      proxier.flush();
+      await pass(3000);
+      await Promise.all(writes);
+    };
+    putMany(1);
+    await write();
+    expect(await served(kernel)).toEqual(await servedWith(1));
+    putMany(50_001);
+    await write();
+    expect(await served(kernel)).toEqual(await servedWith(50_001));
+    putMany(50_001, proxier, ENDPOINTS - 1);
+    await write();
+    expect(await served(kernel)).toEqual(await servedWith(50_001, ENDPOINTS - 1));
+    proxier.remove("Service", "default/many");
+    await write();
+    expect(await served(kernel)).toEqual(await expected(small("10.244.3.1")));
+    expect(Math.max(...sizes)).toBeLessThanOrEqual(MOST_ELEMENTS);
+  });
+
+  it.each([1, 2])("is as before if the kernel refuses part %d, and complete after a retry", async (part) => {
+    await begin(small("10.244.3.1"));
+    putMany(1);
+    proxier.flush();
+    await pass(3000);
+    const refusals = refuse(kernel);
+    let parts = 0;
+    refusals.refuses = (op) => op.kind === "elements" && op.set.startsWith("endpoints-") && ++parts >= part;
+    putMany(50_001);
+    proxier.flush();
+    await pass(500);
+    expect(parts).toBeGreaterThanOrEqual(part);
+    refusals.refuses = () => false;
+    put(small("10.244.3.2"));
+    proxier.flush();
+    await pass(60_000);
+    put(small("10.244.3.1"));
+    proxier.flush();
+    await pass(3000);
+    expect(await served(kernel)).toEqual(await servedWith(50_001));
+  });
+
+  it("is deleted by the next run if this one ends in between", async () => {
+    await begin(small("10.244.3.1"));
+    putMany(1);
+    proxier.flush();
+    await pass(3000);
+    const before = sizes.length;
+    proxier.remove("Service", "default/many");
+    proxier.flush();
+    await pass(25);
+    expect(sizes.length).toBeGreaterThan(before);
+    await proxier.stop();
+    expect((await served(kernel)).length).toBeGreaterThan(ENDPOINTS / 2);
+    proxier = make(kernel);
+    await begin(small("10.244.3.1"));
+    await pass(600);
+    await proxier.sync();
+    expect(Math.max(...sizes.slice(before))).toBeLessThanOrEqual(16_384 + 64);
+    expect(await served(kernel)).toEqual(await expected(small("10.244.3.1")));
+  });
+});
