@@ -1,6 +1,6 @@
 /**
- * Updates large services in pieces, so that one service's work does not delay another's change. Each piece is written
- * by its own transaction. Changes of other services are written in between, and several large services take turns.
+ * Updates large services in pieces, so that one service's work does not delay another's change, and so do many services
+ * that change at once. Each piece is written by its own transaction. Changes of other services are written in between, and several large services take turns.
  *
  *     dirty ─→ waiting ─→ preparing (views, slots: concurrent with writes) ─→ ready ─→ in pieces, one a write ─→ done
  *
@@ -19,6 +19,8 @@ import type { Quarantine } from "./quarantine.js";
 
 /** This takes the kernel some 20 to 40 ms. */
 const PIECE_ELEMENTS = 8192;
+/** Maximum number of services whose update has begun. This is more than one write needs. */
+const MOST_BEGUN = 1024;
 /**
  * Maximum number of event-loop slices, some 4 ms each, that one write may spend on pieces. Unchanged ports take time,
  * too.
@@ -40,8 +42,8 @@ interface LargeUpdatesOptions {
   /** There is something to write. */
   readonly onReady: () => void;
   /**
-   * Maximum number of elements for one write, besides those of other services. A service with more is updated in
-   * pieces. Default 8,192.
+   * Maximum number of elements for one write, and as many of other services. Services with more are updated in pieces.
+   * Default 8,192.
    */
   readonly pieceElements?: number;
 }
@@ -124,13 +126,17 @@ export class LargeUpdates {
   }
 
   /**
-   * Accepts the changed services that are large or wait for a large one. Returns the others. Calls must not overlap.
+   * Accepts the changed services that are large, too many for one write, or wait for one of these. Returns the others.
+   * Calls must not overlap.
    */
   async accept(services: readonly string[], since: number): Promise<string[]> {
     const slice = new TimeSlice();
     // Check for large ones first, in any order: others may have lost an address to one of them.
     let others: readonly string[] = services;
-    for (const belongs of [this.#isOurs, this.#leavesToLarge]) {
+    let room = this.#pieceElements;
+    const isOurs = (service: string): boolean =>
+      this.has(service) || this.isLarge(service) || (room -= this.#sizeOf(service)) < 0;
+    for (const belongs of [isOurs, this.#leavesToLarge]) {
       const rest: string[] = [];
       for (const service of others) {
         if (belongs(service)) this.#waiting.set(service, { since, ...this.#waiting.get(service), isRest: false });
@@ -148,7 +154,7 @@ export class LargeUpdates {
     const updated: Updated[] = [];
     const slice = new TimeSlice();
     let slices = 0;
-    for (let left = this.options.pieceElements ?? PIECE_ELEMENTS; left > 0 && slices < PIECE_SLICES;) {
+    for (let left = this.#pieceElements; left > 0 && slices < PIECE_SLICES;) {
       const [job] = this.#ready;
       if (job === undefined) break;
       const { done, value } = job.pieces.next();
@@ -185,15 +191,19 @@ export class LargeUpdates {
     return this.#waiting.has(service) || this.#begun.has(service);
   }
 
-  readonly #isOurs = (service: string): boolean => this.has(service) || this.isLarge(service);
-
   /** Whether the service has many elements or needs slots, which take long to assign. */
   isLarge(service: string): boolean {
-    const { model, families, pieceElements = PIECE_ELEMENTS } = this.options;
-    if (model.askedFor(service)?.balance !== undefined) return true;
-    return families.some(
-      (one) => model.sizeOf(one.family, service) > pieceElements || one.ruleset.sizeOf(service) > pieceElements,
-    );
+    if (this.options.model.askedFor(service)?.balance !== undefined) return true;
+    return this.#sizeOf(service) > this.#pieceElements;
+  }
+
+  get #pieceElements(): number {
+    return this.options.pieceElements ?? PIECE_ELEMENTS;
+  }
+
+  #sizeOf(service: string): number {
+    const { model, families } = this.options;
+    return Math.max(...families.flatMap((one) => [model.sizeOf(one.family, service), one.ruleset.sizeOf(service)]));
   }
 
   /**
@@ -251,6 +261,7 @@ export class LargeUpdates {
     while (this.#beginAgain) {
       this.#beginAgain = false;
       for (const [service, task] of this.#waiting) {
+        if (this.#begun.size >= MOST_BEGUN) break;
         if (!this.#mustWait(service, task)) this.#beginWith(service, task);
         if (slice.spent) await slice.yield();
       }

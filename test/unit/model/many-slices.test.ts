@@ -4,7 +4,6 @@ import { expect, it } from "vitest";
 import { ObjectDecoder } from "../../../src/objects/decode/object-decoder.js";
 import { ServiceModel } from "../../../src/model/service-model.js";
 import type { KubeObject } from "../../../src/objects/object-sink.js";
-import type { Fields } from "../../../src/base/unknown.js";
 
 const decoder = new ObjectDecoder({ nodeName: "this-node" });
 const portOf = (i: number) => ({ name: `p${i}`, port: 1_000 + i, protocol: "TCP" });
@@ -14,7 +13,7 @@ function service(ports: number): KubeObject {
     metadata: { namespace: "default", name: "web" },
     spec: { clusterIP: "10.96.0.1", ports: Array.from({ length: ports }, (_, i) => portOf(i)) },
   };
-  return decoder.decode("Service", "default/web", fields as unknown as Fields);
+  return decoder.decode("Service", "default/web", fields);
 }
 
 function slice(i: number, port: number): KubeObject {
@@ -24,7 +23,7 @@ function slice(i: number, port: number): KubeObject {
     ports: [portOf(port)],
     endpoints: [{ addresses: [`10.244.${i >> 8}.${i & 255}`], conditions: { ready: true } }],
   };
-  return decoder.decode("EndpointSlice", `default/web-${i}`, fields as unknown as Fields);
+  return decoder.decode("EndpointSlice", `default/web-${i}`, fields);
 }
 
 const newModel = (): ServiceModel =>

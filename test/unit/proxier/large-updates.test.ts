@@ -584,3 +584,38 @@ describe("one port with many endpoints", () => {
     expect(await served(kernel)).toEqual(await expected(small("10.244.3.1")));
   });
 });
+
+it("many services that change at once are written a few at a time, and an address that moves is served throughout", async () => {
+  const SERVICES = 3_000;
+  const make3000 = (pod: string, moved: number): void => {
+    for (let i = 0; i < SERVICES; i++) {
+      const externalIPs = i === moved ? EXTERNAL : [];
+      put({ name: `s${i}`, ips: [`10.97.${i >> 8}.${i & 255}`], ports: [80], pod, externalIPs });
+    }
+  };
+  proxier = make(kernel, { serviceElements: 1024 });
+  make3000("10.244.1.1", 7);
+  await begin();
+  const sizes: number[] = [];
+  const gaps: number[] = [];
+  const commit = kernel.commit.bind(kernel);
+  kernel.commit = async (ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> => {
+    const result = await commit(ops, options);
+    sizes.push(ops.reduce((sum, op) => sum + (op.kind === "elements" && "elements" in op ? op.elements.count : 0), 0));
+    if (!(await served(kernel)).some((line) => line.startsWith("ip services cb007101"))) gaps.push(sizes.length);
+    return result;
+  };
+  make3000("10.244.1.2", SERVICES - 7);
+  proxier.flush();
+  await pass(3000);
+  expect(gaps).toEqual([]);
+  expect(Math.max(...sizes)).toBeLessThan(4096);
+  const all = await served(kernel);
+  expect(all.filter((line) => line.includes("0af40102")).length).toBe(SERVICES + 1);
+  expect(all.filter((line) => line.includes("0af40101"))).toEqual([]);
+  for (let i = 0; i < SERVICES; i++) proxier.remove("Service", `default/s${i}`);
+  proxier.flush();
+  await pass(3000);
+  expect(await served(kernel)).toEqual(await expected());
+  expect(Math.max(...sizes)).toBeLessThan(4096);
+});
