@@ -4,7 +4,6 @@ import type { IpFamily } from "../../base/ip.js";
 import { inPieces, type Pieces } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import { type Hints, NO_HINTS, preferred, READY, SERVING, TERMINATING } from "../endpoint-state.js";
-import { PlainEndpoints } from "../plain-endpoints.js";
 import { EndpointList, readAddress, specialEndpoint, wordsOf } from "../endpoint-list.js";
 import type { EndpointColumns, SliceObject, SlicePort, SliceRecord } from "../records.js";
 import {
@@ -66,13 +65,7 @@ export function* decodeSlice(
   }
   const service = `${name.slice(0, name.indexOf("/"))}/${serviceName}`;
   const ports = yield* readSlicePorts(fields, options.intern, problems);
-  const port = ports[0]?.port ?? 0;
-  const { endpoints: items } = fields;
-  const namespace = name.slice(0, name.indexOf("/"));
-  const plain =
-    family === "ip" && items instanceof PlainEndpoints ? plainColumns(namespace, items, port, options) : undefined;
-  const columns =
-    plain ?? (yield* readEndpoints(namespace, endpointsOf(fields, problems), family, port, options, problems));
+  const columns = yield* readEndpoints(name, fields, family, ports[0]?.port ?? 0, options, problems);
   const { endpoints, states, hints, details } = columns;
   if (ports.length === 0 || endpoints.length === 0) return decoded();
   return decoded({ name, service, family, ports, endpoints, states, hints, details });
@@ -117,48 +110,22 @@ function* readSlicePorts(
   return ports;
 }
 
-/** The endpoints as objects. */
-export function endpointsOf({ endpoints }: Fields, problems: FieldProblems): readonly unknown[] {
-  return endpoints instanceof PlainEndpoints ? endpoints.items() : listOf(endpoints, "endpoints", problems);
-}
-
-type Columns = Pick<SliceRecord, keyof EndpointColumns>;
-
-/** Returns undefined for endpoints that have to be read one by one. */
-function plainColumns(
-  namespace: string,
-  plain: PlainEndpoints,
-  port: number,
-  { nodeName, details }: DecodeOptions,
-): Columns | undefined {
-  const { words, states, nodes, zones, pods } = plain;
-  if (!plain.isPlain || (plain.namespace !== "" && plain.namespace !== namespace)) return undefined;
-  const count = words.length;
-  if (new Set(words).size < count) return undefined;
-  details.begin(count);
-  for (let i = 0; i < count; i++) {
-    if (specialEndpoint(words, "ip", i) !== undefined) return undefined;
-    details.place(i, nodes[i], zones[i]);
-  }
-  const locals = nodes.includes(nodeName) ? nodes.map((node) => node === nodeName) : undefined;
-  const endpoints = new EndpointList("ip", count, words.slice(), port, locals);
-  return { endpoints, states: sharedStates(states, count), hints: undefined, details: details.pack(pods) };
-}
-
 function* readEndpoints(
-  namespace: string,
-  items: readonly unknown[],
+  name: string,
+  fields: Fields,
   family: IpFamily,
   port: number,
   { intern, nodeName, details }: DecodeOptions,
   problems: FieldProblems,
-): Pieces<Columns> {
+): Pieces<Pick<SliceRecord, keyof EndpointColumns>> {
+  const items = listOf(fields["endpoints"], "endpoints", problems);
   const width = wordsOf(family);
   const words = sized<number>(items.length * width);
   const states = sized<number>(items.length);
   let locals: boolean[] | undefined;
   let count = 0;
   let hints: Hints[] | undefined;
+  const namespace = name.slice(0, name.indexOf("/"));
   const pods = sized<string>(items.length + 1);
   details.begin(items.length);
   // Up to this length, searching the list is faster than a map.

@@ -6,7 +6,7 @@ import type { KubeKind, KubeObject } from "../object-sink.js";
 import { cidrsOf, type DecodeOptions, FieldProblems, fieldsOf } from "./field-problems.js";
 import { decodeNode } from "./decode-node.js";
 import { decodeService } from "./decode-service.js";
-import { decodeSlice, endpointsOf } from "./decode-slice.js";
+import { decodeSlice } from "./decode-slice.js";
 
 /** More distinct names than a cluster has at one time. Beyond it, old names have piled up. */
 const MAX_INTERNED = 1 << 16;
@@ -56,7 +56,7 @@ export class ObjectDecoder {
         return { kind, name, record, skipped: problems.skipped, problems: problems.all, refused: problems.refused };
       }
       case "EndpointSlice": {
-        if (this.#onPod !== undefined) reportPods(name, endpointsOf(object, problems), this.#onPod);
+        if (this.#onPod !== undefined) reportPods(name, object, this.#onPod);
         return yield* decodeSlice(name, object, this.#options, problems);
       }
       case "Node":
@@ -77,8 +77,8 @@ export class ObjectDecoder {
   }
 }
 
-function reportPods(slice: string, endpoints: readonly unknown[], onPod: (address: string, pod: string) => void): void {
-  for (const endpoint of endpoints) {
+function reportPods(slice: string, { endpoints }: Fields, onPod: (address: string, pod: string) => void): void {
+  for (const endpoint of Array.isArray(endpoints) ? (endpoints as unknown[]) : []) {
     if (!isFields(endpoint) || !Array.isArray(endpoint["addresses"]) || !isFields(endpoint["targetRef"])) continue;
     const { kind, name, namespace } = endpoint["targetRef"];
     const [text] = endpoint["addresses"] as unknown[];

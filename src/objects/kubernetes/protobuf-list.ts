@@ -1,7 +1,7 @@
 /** Reads a list in protobuf while it arrives. It has the same interface as the reader of JSON lists. */
 import type { Fields } from "../../base/unknown.js";
 import { GrowingBytes } from "../growing-bytes.js";
-import { fieldAt, ProtobufReader } from "../protobuf-reader.js";
+import { fieldAt, ProtobufReader } from "./protobuf-reader.js";
 import { LIST_META, MAGIC, readFields, TYPE_META } from "./protobuf-objects.js";
 
 /** Fields of the envelope, and of the list in it. */

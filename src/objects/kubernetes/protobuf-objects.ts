@@ -3,18 +3,19 @@
  * k8s.io/apimachinery. Only fields that this program reads are named.
  */
 import { type Fields, isFields } from "../../base/unknown.js";
-import { ENDPOINTS } from "../plain-endpoints.js";
 import {
   BYTES,
+  FLAG,
   INTEGER,
   listOf,
   type Message,
+  NAME,
   one,
   ProtobufReader,
   TEXT,
   TEXTS_BY_NAME,
   TIME,
-} from "../protobuf-reader.js";
+} from "./protobuf-reader.js";
 
 /** Media type. */
 export const PROTOBUF = "application/vnd.kubernetes.protobuf";
@@ -23,7 +24,7 @@ export const MAGIC = Buffer.from("k8s\0");
 
 const OBJECT_META: Message = {
   1: ["name", TEXT],
-  3: ["namespace", TEXT],
+  3: ["namespace", NAME],
   5: ["uid", TEXT],
   6: ["resourceVersion", TEXT],
   8: ["creationTimestamp", TIME],
@@ -40,7 +41,7 @@ export const LIST_META: Message = {
 
 const SERVICE_PORT: Message = {
   1: ["name", TEXT],
-  2: ["protocol", TEXT],
+  2: ["protocol", NAME],
   3: ["port", INTEGER],
   5: ["nodePort", INTEGER],
 };
@@ -48,21 +49,33 @@ const SERVICE_PORT: Message = {
 const SERVICE_SPEC: Message = {
   1: ["ports", listOf(one(SERVICE_PORT))],
   3: ["clusterIP", TEXT],
-  4: ["type", TEXT],
+  4: ["type", NAME],
   5: ["externalIPs", listOf(TEXT)],
-  7: ["sessionAffinity", TEXT],
+  7: ["sessionAffinity", NAME],
   9: ["loadBalancerSourceRanges", listOf(TEXT)],
-  11: ["externalTrafficPolicy", TEXT],
+  11: ["externalTrafficPolicy", NAME],
   12: ["healthCheckNodePort", INTEGER],
   14: ["sessionAffinityConfig", one({ 1: ["clientIP", one({ 1: ["timeoutSeconds", INTEGER] })] })],
   18: ["clusterIPs", listOf(TEXT)],
   19: ["ipFamilies", listOf(TEXT)],
-  22: ["internalTrafficPolicy", TEXT],
+  22: ["internalTrafficPolicy", NAME],
 };
 
 const INGRESS: Message = { 1: ["ip", TEXT], 3: ["ipMode", TEXT] };
 
-const ENDPOINT_PORT: Message = { 1: ["name", TEXT], 2: ["protocol", TEXT], 3: ["port", INTEGER] };
+const ENDPOINT: Message = {
+  1: ["addresses", listOf(TEXT)],
+  2: ["conditions", one({ 1: ["ready", FLAG], 2: ["serving", FLAG], 3: ["terminating", FLAG] })],
+  4: ["targetRef", one({ 1: ["kind", NAME], 2: ["namespace", NAME], 3: ["name", TEXT] })],
+  6: ["nodeName", NAME],
+  7: ["zone", NAME],
+  8: [
+    "hints",
+    one({ 1: ["forZones", listOf(one({ 1: ["name", TEXT] }))], 2: ["forNodes", listOf(one({ 1: ["name", TEXT] }))] }),
+  ],
+};
+
+const ENDPOINT_PORT: Message = { 1: ["name", TEXT], 2: ["protocol", NAME], 3: ["port", INTEGER] };
 
 const NODE_SPEC: Message = {
   1: ["podCIDR", TEXT],
@@ -70,7 +83,7 @@ const NODE_SPEC: Message = {
   7: ["podCIDRs", listOf(TEXT)],
 };
 
-const NODE_STATUS: Message = { 5: ["addresses", listOf(one({ 1: ["type", TEXT], 2: ["address", TEXT] }))] };
+const NODE_STATUS: Message = { 5: ["addresses", listOf(one({ 1: ["type", NAME], 2: ["address", TEXT] }))] };
 
 /** By kind. */
 const OBJECTS: Readonly<Record<string, Message>> = {
@@ -81,9 +94,9 @@ const OBJECTS: Readonly<Record<string, Message>> = {
   },
   EndpointSlice: {
     1: ["metadata", one(OBJECT_META)],
-    2: ["endpoints", ENDPOINTS],
+    2: ["endpoints", listOf(one(ENDPOINT))],
     3: ["ports", listOf(one(ENDPOINT_PORT))],
-    4: ["addressType", TEXT],
+    4: ["addressType", NAME],
   },
   Node: {
     1: ["metadata", one(OBJECT_META)],
@@ -99,10 +112,10 @@ const OBJECTS: Readonly<Record<string, Message>> = {
   },
 };
 
-export const TYPE_META: Message = { 1: ["apiVersion", TEXT], 2: ["kind", TEXT] };
+export const TYPE_META: Message = { 1: ["apiVersion", NAME], 2: ["kind", NAME] };
 /** `runtime.Unknown`, which contains each object. */
 const ENVELOPE: Message = { 1: ["typeMeta", one(TYPE_META)], 2: ["raw", BYTES] };
-const EVENT: Message = { 1: ["type", TEXT], 2: ["object", one({ 1: ["raw", BYTES] })] };
+const EVENT: Message = { 1: ["type", NAME], 2: ["object", one({ 1: ["raw", BYTES] })] };
 
 /** The fields of an object of this kind, without its kind and version. Throws `SyntaxError`. */
 export function readFields(kind: string, bytes: Buffer): Fields {

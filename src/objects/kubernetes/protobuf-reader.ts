@@ -2,7 +2,7 @@
  * Reads protobuf messages into plain objects, with the same fields as the JSON of the same data. A table names the fields that
  * are read; the reader skips all others. An absent field is absent in the object.
  */
-import type { Fields } from "../base/unknown.js";
+import type { Fields } from "../../base/unknown.js";
 
 /** Wire types (protobuf.dev/programming-guides/encoding). Groups (3 and 4) do not occur in Kubernetes. */
 const VARINT = 0;
@@ -31,6 +31,8 @@ export interface FieldType {
 export type Message = Readonly<Record<number, readonly [name: string, type: FieldType]>>;
 
 export const TEXT: FieldType = { wire: LENGTH_DELIMITED, read: (reader, end) => reader.text(end) };
+/** Text that many objects share. */
+export const NAME: FieldType = { wire: LENGTH_DELIMITED, read: (reader, end) => reader.name(end) };
 export const BYTES: FieldType = { wire: LENGTH_DELIMITED, read: (reader, end) => reader.bytes(end) };
 export const INTEGER: FieldType = { wire: VARINT, read: (reader) => reader.varint() };
 export const FLAG: FieldType = { wire: VARINT, read: (reader) => reader.varint() !== 0 };
@@ -52,7 +54,7 @@ export function listOf(type: FieldType): FieldType {
   };
 }
 
-const ENTRY: Message = { 1: ["key", TEXT], 2: ["value", TEXT] };
+const ENTRY: Message = { 1: ["key", NAME], 2: ["value", TEXT] };
 
 /** Texts by name. */
 export const TEXTS_BY_NAME: FieldType = {
