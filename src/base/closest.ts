@@ -5,13 +5,17 @@ export function closest(name: string, known: Iterable<string>): string | undefin
   let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;
   for (const candidate of known) {
     const distance = editDistance(target, candidate.toLowerCase());
-    if (distance < bestDistance) {
+    // Two edits of a short name leave little of it, unless letters are swapped.
+    const isNear = distance * 2 < name.length || lettersOf(candidate) === lettersOf(name);
+    if (distance < bestDistance && isNear) {
       best = candidate;
       bestDistance = distance;
     }
   }
   return best;
 }
+
+const lettersOf = (name: string): string => name.toLowerCase().split("").toSorted().join("");
 
 /** The number of insertions, deletions and substitutions that turn `a` into `b` (Levenshtein). */
 function editDistance(a: string, b: string): number {

@@ -27,6 +27,21 @@ const open = async (): Promise<Kernel> => {
   return kernel;
 };
 
+test("a rule that looks up a set of another table is refused with the reason", async () => {
+  const kernel = await open();
+  const table = new Table(kernel, { family: "ip", name: "own", ownerMark: "own" });
+  table.set({ set: "mine", key: ["ipv4_addr"] });
+  const statements = [
+    { field: "ip saddr", value: "@mine" },
+    { action: "verdict", verdict: "drop" },
+  ] as const;
+  table.insertions({ ...FORWARD, mode: "insert", rules: [{ statements }] });
+  await expect(table.apply()).rejects.toThrow(
+    "A rule reaches the sets and chains of its own table only: mine",
+  );
+  await table.destroy();
+});
+
 interface Program {
   readonly table: Table;
   /** Reports of its watch. */

@@ -127,6 +127,60 @@ test.each<[what: string, statements: readonly Statement[], error: RegExp]>([
     /statement 0, mask: expected no mask/,
   ],
   [
+    "a key twice in a map",
+    [
+      {
+        action: "vmap",
+        key: ["tcp dport"],
+        map: [
+          [22, "accept"],
+          [80, "drop"],
+          [22, "drop"],
+        ],
+      },
+    ],
+    /statement 0, map\[2\]\[0\]: expected no overlap with 22, found 22/,
+  ],
+  [
+    "a key twice in a list",
+    [
+      {
+        field: ["ip saddr", "tcp dport"],
+        value: [
+          ["192.0.2.1", 22],
+          ["192.0.2.1", 22],
+        ],
+      },
+    ],
+    /statement 0, value\[1\]: expected no overlap with \["192.0.2.1",22\]/,
+  ],
+  [
+    "all queues",
+    [{ action: "queue", num: { from: 0, to: 65_535 } }],
+    /statement 0, num: expected at most 65535 queues/,
+  ],
+  [
+    "a rate of too many bytes",
+    [{ action: "limit", rate: 2 ** 53 - 1, unit: "mbytes", per: "second" }],
+    /statement 0, rate: expected a rate of less than 2\^64 bytes/,
+  ],
+  [
+    "a burst of too many bytes",
+    [{ action: "limit", rate: 1, unit: "mbytes", burst: 4096, per: "second" }],
+    /statement 0, burst: expected a burst of less than 4096 mbytes/,
+  ],
+  [
+    "a prefix at the level audit",
+    [{ action: "log", level: "audit", prefix: "x" }],
+    /statement 0, level: expected another level than audit, which has no prefix and flags/,
+  ],
+  ["a $ in a log prefix", [{ action: "log", prefix: "a$" }], /statement 0, prefix: expected a prefix .* and \$/],
+  [
+    "a verdict as an action",
+    [{ action: "drop" } as never],
+    /statement 0, action: expected one of verdict, .*, found "drop"$/,
+  ],
+  [
     "a value outside the mask of its key",
     [{ action: "vmap", key: [{ field: "ip saddr", mask: "255.255.255.0" }], map: [["192.0.2.1", "drop"]] }],
     /statement 0, map\[0\]\[0\]: expected a value without bits outside the mask 0xffffff00, found "0xc0000201"/,
@@ -195,6 +249,33 @@ test.each<[family: Family, statements: readonly object[], field: string, expecte
     "a condition on ip or ip6 alone",
   ],
   ["netdev", [{ field: "ether type", value: "arp" }, { action: "reject" }], "", "a condition on ip or ip6 alone"],
+  [
+    "inet",
+    [
+      { field: "ip saddr", value: "192.0.2.1" },
+      { action: "dnat", address: "2001:db8::1" },
+    ],
+    "address",
+    "not ip6",
+  ],
+  [
+    "inet",
+    [
+      { field: "ip6 saddr", value: "::1" },
+      { action: "snat", address: "192.0.2.1" },
+    ],
+    "address",
+    "not ip",
+  ],
+  [
+    "inet",
+    [
+      { field: "ip saddr", value: "192.0.2.1" },
+      { action: "dnat", address: { key: ["tcp dport"], map: [[80, "2001:db8::1"]] } },
+    ],
+    "address, map",
+    "not ip6",
+  ],
 ])("in %s, %j is refused with its place", (family, statements, field, expected) => {
   const insertion = { family, table: "other", chain: "c", mode: "insert", rules: [{ statements }] };
   const table = new Table({ portId: 0 } as Kernel, { family, name: "mine", ownerMark: "me" });
@@ -225,6 +306,17 @@ function refusal(action: () => unknown): FieldError {
   }
   throw new Error("accepted");
 }
+
+test("objects and sets that the kernel cannot hold are named", () => {
+  const object = () =>
+    declared().object({ object: "fast", kind: "limit", rate: 1, unit: "mbytes", burst: 2 ** 32 - 1, per: "hour" });
+  expect(object).toThrow("limit fast, burst: expected a burst of less than 4096 mbytes");
+  const data = Array.from({ length: 5 }, () => "ipv6_addr" as const);
+  expect(() => declared().set({ set: "wide", key: ["mark"], data })).toThrow(
+    "set wide, data: expected at most 64 bytes",
+  );
+  expect(() => declared().chain({ name: "c" } as never)).not.toThrow(/did you mean/);
+});
 
 test("what is removed is named, not described", () => {
   const table = declared();

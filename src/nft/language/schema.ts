@@ -81,6 +81,7 @@ export function checkSetSpec({ set, key, data, interval, dynamic }: SetSpec): vo
     refuse("data", "no objects, which packets cannot fill", data);
   if (key.length > MAX_TYPES) refuse("key", `at most ${MAX_TYPES} fields, because nft cannot list others`, key);
   if (packedBytes(key) > MAX_KEY_BYTES) refuse("key", `at most ${MAX_KEY_BYTES} bytes`, key);
+  if (packedBytes(dataFields({ data })) > MAX_KEY_BYTES) refuse("data", `at most ${MAX_KEY_BYTES} bytes`, data);
   // nft 1.0.6 crashes when it lists such a set.
   if (interval === true && key.some((field) => FIELD_TYPES[field].kind === "flags"))
     refuse("key", "no flags, which have no ranges", key);

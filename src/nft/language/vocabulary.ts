@@ -122,11 +122,12 @@ const maskedField = record({
   field: plainField,
   mask: value<Mask>("a value, or a list of flags", (given) => given !== undefined && given !== null),
 });
-/** A field of a key: whole, or `{ field: "ip6 saddr", mask: "ffff:ffff:ffff:ffff::" }`. */
-const keyPart = either('a field ("ip saddr"), or an object with "field" (and "mask")', plainField, {
+const partOrNumber: Shape<MaskedField | GeneratedField> = {
   expected: generatedField.expected,
   find: (path, given) => (isObject(given) && "mask" in given ? maskedField : generatedField).find(path, given),
-} as Shape<MaskedField | GeneratedField>);
+};
+/** A field of a key: whole, or `{ field: "ip6 saddr", mask: "ffff:ffff:ffff:ffff::" }`. */
+const keyPart = either('a field ("ip saddr"), or an object with "field" (and "mask")', plainField, partOrNumber);
 export const key = list(keyPart, 1);
 type Mask = string | number | readonly (string | number)[];
 export type MaskedField = ValueOf<typeof maskedField>;

@@ -84,6 +84,12 @@ export function requireVersion(context: LowerContext, version: 4 | 6, value: unk
   requireNetwork(context, IP_NAME[version], value);
 }
 
+/** Throws FieldError if the rule has only packets of the other IP version, to which `value` does not apply. In inet, they would end the rule. */
+export function checkVersion(context: LowerContext, version: 4 | 6, value: unknown): void {
+  if (versionOf(context.family) !== undefined || knownVersion(context) !== undefined)
+    requireVersion(context, version, value);
+}
+
 /** @param where "transport" for a header inside the network's own. */
 function requireNetwork(
   context: LowerContext,
@@ -231,6 +237,8 @@ export function noteEquality({ facts, family }: LowerContext, name: string, data
     case "meta l4proto":
     case "ip protocol":
     case "ip6 nexthdr":
+      // The next header may be an extension, which the transport protocol follows.
+      if (name === "ip6 nexthdr" && transportNamed(first) === undefined) return;
       if (facts.l4proto !== undefined && facts.l4proto !== first)
         throw new FieldError("", `protocol ${facts.l4proto}, because the rule has no other packets`, first);
       facts.l4proto = first;

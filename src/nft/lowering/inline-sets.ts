@@ -32,7 +32,7 @@ export function inlineLookup(
   const inPlace = key.operands.length === 1 && first.loaded.isPartial ? first : undefined;
   const ranges = rows.map((row) => within(row.place, () => rangesOfRow(key, row.key)));
   const isInterval = ranges.some((row) => row.some(({ from, to }) => from !== to));
-  if (isInterval) refuseOverlaps(ranges, rows);
+  refuseOverlaps(ranges, rows, isInterval);
   // Ranges compare bytes, so they need network byte order.
   const pack = (row: readonly Range[], end: keyof Range): Uint8Array => {
     const parts = key.operands.map((one, index) => {
@@ -64,13 +64,15 @@ export function inlineLookup(
   return lowered(...exprs, lookup);
 }
 
-function refuseOverlaps(ranges: readonly (readonly Range[])[], rows: readonly InlineRow[]): void {
+function refuseOverlaps(ranges: readonly (readonly Range[])[], rows: readonly InlineRow[], isInterval: boolean): void {
+  const values = new Map<string, number>();
   for (const [index, row] of ranges.entries()) {
-    const other = ranges.findIndex(
-      (earlier, at) =>
-        at < index && earlier.every(({ from, to }, field) => from <= row[field].to && row[field].from <= to),
-    );
-    if (other >= 0)
+    const value = row.map(({ from }) => from).join();
+    const other = isInterval
+      ? ranges.findIndex((one) => one.every(({ from, to }, field) => from <= row[field].to && row[field].from <= to))
+      : (values.get(value) ?? index);
+    values.set(value, index);
+    if (other < index)
       throw new FieldError(rows[index].place, `no overlap with ${JSON.stringify(rows[other].key)}`, rows[index].key);
   }
 }

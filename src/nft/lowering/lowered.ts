@@ -1,11 +1,13 @@
 /** The parts of a compiled rule, and the expressions that all statements share. */
 import { BitwiseOp, CmpOp, LookupFlag } from "../kernel/constants.js";
-import type { Expr, Family } from "../kernel/kernel.js";
+import type { BaseChain, Expr, Family } from "../kernel/kernel.js";
 import type { AnonymousSet } from "./anonymous-sets.js";
 import type { SetSpec } from "../language/set-spec.js";
 
 export interface StatementOptions {
   readonly family: Family;
+  /** The hook of the rule's chain, if it is known. */
+  readonly base?: BaseChain | undefined;
   /** The specification of a named set. In an `inet` table it tells the family of an address field. */
   readonly setSpec?: (name: string) => SetSpec | undefined;
   /** The IP version to assume if nothing tells it. Absent: a statement that needs the version is refused. */

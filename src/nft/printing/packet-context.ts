@@ -73,6 +73,7 @@ export class PacketContext {
       case "ip protocol":
       case "ip6 nexthdr": {
         const selected = transportNamed(number);
+        if (name === "ip6 nexthdr" && selected === undefined) return;
         this.transport = selected ?? "unknown";
         return this.#store("transport", line, name!, selected);
       }

@@ -59,8 +59,8 @@ const LOG = {
   prefix: optional(
     // nft reads $name as a variable.
     text(
-      "a prefix of 1 to 127 bytes without quotes, control characters and $ before a letter",
-      (given) => given !== "" && isQuotable(given, MAX_LOG_PREFIX_BYTES) && !/\$[A-Za-z_]/.test(given),
+      "a prefix of 1 to 127 bytes without quotes, control characters and $",
+      (given) => given !== "" && isQuotable(given, MAX_LOG_PREFIX_BYTES) && !given.includes("$"),
     ),
   ),
   level: optional(either("a syslog level, by name or from 0 to 8", integer("", 0, 8), oneOf(...LOG_LEVELS))),
@@ -78,6 +78,8 @@ function log({ prefix, level, group, snaplen, queueThreshold: qthreshold, flags 
   if (group === undefined && (snaplen ?? qthreshold) !== undefined)
     throw new FieldError("group", "a group, which snaplen and queueThreshold need", group);
   const number = typeof level === "string" ? LOG_LEVELS.indexOf(level) : level;
+  if (number === LOG_LEVELS.indexOf("audit") && (prefix ?? flags) !== undefined)
+    throw new FieldError("level", "another level than audit, which has no prefix and flags", level);
   const bits = flags?.reduce((all, one) => all | LOG_FLAGS[one], 0);
   return lowered({ type: "log", prefix, group, snaplen, qthreshold, level: number, flags: bits });
 }
@@ -157,12 +159,13 @@ export const ENDINGS = {
       if (typeof num === "object" && "field" in num)
         return lowered(...operand(context, num).load(1), { type: "queue", sregQnum: 1, flags });
       const { from, to } = typeof num === "number" ? { from: num, to: num } : num;
+      if (to - from === 0xffff) throw new FieldError("num", "at most 65535 queues", num);
       return lowered({ type: "queue", num: from, total: to - from + 1, flags });
     },
     TRACKED,
   ),
   /** Gives the packet to a local socket, and does not change it. Only for tcp and udp. */
-  tproxy: kind(TPROXY, tproxy, INTERNET),
+  tproxy: kind(TPROXY, tproxy, INTERNET, ["prerouting"]),
   /** Sends a copy: in ip and ip6 to an address (out of a device), in netdev out of a device. Devices are interface indices. */
   dup: kind(DUP, dup),
   /** Sends the packet out of a device, with an address to that neighbour. Only in netdev. */
@@ -194,7 +197,10 @@ export const ENDINGS = {
       return lowered({ type: "synproxy", mss: mss ?? 0, wscale: wscale ?? 0, flags });
     },
     INTERNET,
+    ["input", "forward"],
   ),
   /** The connection skips the hooks from now on. Only at the forward hook. */
-  flow: kind({ flowtable: name }, ({ flowtable }) => lowered({ type: "flow_offload", flowtable }), INTERNET),
+  flow: kind({ flowtable: name }, ({ flowtable }) => lowered({ type: "flow_offload", flowtable }), INTERNET, [
+    "forward",
+  ]),
 };

@@ -1,5 +1,7 @@
 import type { Fields, RecordOf } from "../../base/shape.js";
-import type { Family } from "../kernel/kernel.js";
+import { Hook } from "../kernel/constants.js";
+import type { BaseChain, Family } from "../kernel/kernel.js";
+import { FieldError } from "../language/fields/field-error.js";
 import type { Lowered, LowerContext } from "../lowering/lowered.js";
 
 /** A kind of action. */
@@ -10,6 +12,18 @@ export interface ActionKind<F extends Fields = Fields> {
   lower(action: RecordOf<F>, context: LowerContext): Lowered;
   /** The families whose packets it can match. Absent: all. */
   readonly families?: readonly Family[];
+  /** The hooks at which the kernel accepts it, and "nat" if only in chains of this type. Absent: all. */
+  readonly at?: Place;
+}
+
+type Place = readonly ("nat" | keyof typeof Hook)[];
+
+/** Throws FieldError if this base chain cannot have the action. */
+export function checkPlace(at: Place, { type, hook }: BaseChain, action: string): void {
+  const hooks = at.filter((one) => one !== "nat");
+  if ((hooks.length === at.length || type === "nat") && hooks.some((name) => Hook[name] === hook)) return;
+  const chains = hooks.length === at.length ? "base chains" : "base chains of type nat";
+  throw new FieldError("action", `an action of ${chains} at ${hooks.join(" or ")}`, action);
 }
 
 /** The families whose connections can be rewritten, and whose packets can pass to other sockets and around hooks. */
@@ -21,6 +35,7 @@ export function kind<F extends Fields>(
   fields: F,
   lower: ActionKind<F>["lower"],
   families?: readonly Family[],
+  at?: Place,
 ): ActionKind<F> {
-  return families === undefined ? { fields, lower } : { fields, lower, families };
+  return { fields, lower, ...(families && { families }), ...(at && { at }) };
 }

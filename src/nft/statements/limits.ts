@@ -1,6 +1,7 @@
 /** Actions that count packets, and hold up to a limit or above it. */
 import { flag, oneOf, optional, type RecordOf } from "../../base/shape.js";
 import { LimitType } from "../kernel/constants.js";
+import { FieldError } from "../language/fields/field-error.js";
 import { LIMIT_SECONDS, positive, positiveU32, rateUnit } from "../language/vocabulary.js";
 import { lowered, type Lowered } from "../lowering/lowered.js";
 import { kind, TRACKED } from "./kind.js";
@@ -22,10 +23,13 @@ const LIMIT = {
 export function limited({ rate, per, unit = "packets", burst, over }: RecordOf<typeof LIMIT>): Lowered {
   const isPackets = unit === "packets";
   const size = isPackets ? 1n : BYTE_UNITS[unit];
+  const [most, least] = [BigInt(rate) * size, BigInt(burst ?? (isPackets ? DEFAULT_BURST : 0)) * size];
+  if (most >= 2n ** 64n) throw new FieldError("rate", "a rate of less than 2^64 bytes", rate);
+  if (least >= 2n ** 32n) throw new FieldError("burst", "a burst of less than 4096 mbytes", burst);
   return lowered({
     type: "limit",
-    rate: BigInt(rate) * size,
-    burst: Number(BigInt(burst ?? (isPackets ? DEFAULT_BURST : 0)) * size),
+    rate: most,
+    burst: Number(least),
     limitType: isPackets ? LimitType.pkts : LimitType.pktBytes,
     unit: BigInt(LIMIT_SECONDS[per]),
     flags: beyond(over),

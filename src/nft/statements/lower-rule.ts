@@ -17,6 +17,7 @@ import {
 } from "../lowering/lowered.js";
 import { ruleText } from "../printing/rule-text.js";
 import { ACTIONS, kindOf } from "./actions.js";
+import { checkPlace } from "./kind.js";
 import { FIELD_MATCH, lowerCondition } from "./conditions.js";
 import type { Rule, Statement } from "./rule.js";
 
@@ -70,6 +71,7 @@ function lowerStatement(statement: Statement, context: LowerContext): Lowered {
   const kind = kindOf(statement);
   if (kind.families?.includes(context.family) === false)
     throw new FieldError("action", `an action of tables of family ${context.family}`, statement.action);
+  if (kind.at !== undefined && context.base !== undefined) checkPlace(kind.at, context.base, statement.action);
   return kind.lower(statement, context);
 }
 

@@ -7,7 +7,7 @@ import type { Expr } from "../kernel/kernel.js";
 import { FieldError, within } from "../language/fields/field-error.js";
 import { dataFields } from "../language/schema.js";
 import { addressRange, anything, isFromMap, key, mapOf, orMap, port, rangeShape } from "../language/vocabulary.js";
-import { knownVersion, NFPROTO, requireVersion, versionOf } from "../lowering/dependencies.js";
+import { checkVersion, knownVersion, NFPROTO, versionOf } from "../lowering/dependencies.js";
 import { lookUpOrMake } from "../lowering/inline-sets.js";
 import { versionOfType } from "../lowering/keys.js";
 import { immediate, type LowerContext, lowered, type Lowered, portBytes } from "../lowering/lowered.js";
@@ -84,7 +84,7 @@ function natTo(how: "dnat" | "snat", target: RecordOf<typeof TARGET>, context: L
   const version = range?.version ?? knownVersion(context) ?? context.assumed;
   if (version === undefined)
     throw new FieldError("address", "an address, or a match of the IP version before the action", address);
-  if (versionOf(context.family) !== undefined) within("address", () => requireVersion(context, version, address));
+  within("address", () => checkVersion(context, version, address));
   const ends = range === undefined ? [] : range.from === range.to ? [range.from] : [range.from, range.to];
   const isPrefix = ends.length === 2 && address?.includes("/") === true;
   const loaded = ports === undefined ? undefined : within("port", () => portsAt(ports, ends.length + 1, context));
@@ -123,6 +123,7 @@ function natThrough(
       `a map that was declared before, because a table of family ${context.family} needs its types`,
       map,
     );
+  within("map", () => checkVersion(context, version, map));
   const address = version === 4 ? "ipv4_addr" : "ipv6_addr";
   const { exprs } = lookUpOrMake(context, source, data === "address" ? [address] : [address, "inet_service"]);
   return lowered(...exprs, {
@@ -147,13 +148,15 @@ function ownPorts(
   return lowered(...exprs, { type, ...registers, flags: flags | NatFlag.protoSpecified });
 }
 
+const AT_DESTINATION = ["nat", "prerouting", "output"] as const;
+
 export const NAT = {
   /** Rewrites the destination of the connection. A network as address: each address gets the one at its place. */
-  dnat: kind(TARGET, (action, context) => natTo("dnat", action, context), INTERNET),
+  dnat: kind(TARGET, (action, context) => natTo("dnat", action, context), INTERNET, AT_DESTINATION),
   /** Rewrites the source of the connection. */
-  snat: kind(TARGET, (action, context) => natTo("snat", action, context), INTERNET),
+  snat: kind(TARGET, (action, context) => natTo("snat", action, context), INTERNET, ["nat", "postrouting", "input"]),
   /** Rewrites the source of the connection to the address of the outgoing interface. */
-  masquerade: kind(OWN_PORTS, (action, context) => ownPorts("masq", action, context), INTERNET),
+  masquerade: kind(OWN_PORTS, (action, context) => ownPorts("masq", action, context), INTERNET, ["nat", "postrouting"]),
   /** Rewrites the destination of the connection to this machine. */
-  redirect: kind(OWN_PORTS, (action, context) => ownPorts("redir", action, context), INTERNET),
+  redirect: kind(OWN_PORTS, (action, context) => ownPorts("redir", action, context), INTERNET, AT_DESTINATION),
 };

@@ -8,7 +8,7 @@ import { normalizeExpr } from "../kernel/normalize.js";
 import type { Of } from "../printing/registers.js";
 import { limitText } from "../printing/statement-text.js";
 import { limited } from "./limits.js";
-import { FieldError } from "../language/fields/field-error.js";
+import { FieldError, within } from "../language/fields/field-error.js";
 import { checkObject } from "./checks.js";
 import { commentOf } from "../bytes/names-and-comments.js";
 import { objectKey, type ObjectSpec, type SpecOf, type StateName, STATES } from "../language/object-kinds.js";
@@ -26,7 +26,7 @@ export function desiredObject(spec: ObjectSpec, family: Family): DesiredObject {
   checkObject(spec);
   if ((family === "arp" || family === "netdev") && (kind.startsWith("ct ") || kind === "synproxy"))
     throw new FieldError(objectKey(spec), `an object of tables of family ${family}, which have no connections`, kind);
-  return { object, objType: OBJECT_TYPES[kind], spec, data: dataOf(spec, family) };
+  return { object, objType: OBJECT_TYPES[kind], spec, data: within(objectKey(spec), () => dataOf(spec, family)) };
 }
 
 function dataOf(spec: ObjectSpec, family: Family): ObjectData {

@@ -106,7 +106,7 @@ export class DesiredState implements ChangeGate {
   }
 
   /** Throws FieldError with the rule's place. */
-  #prepare({ chain, rules }: ChainSpec, index: number, setSpec: (name: string) => SetSpec | undefined): PreparedRule {
+  #prepare({ chain, rules, base }: NumberedChain, index: number, setSpec: DesiredState["setSpec"]): PreparedRule {
     const { family } = this.ref;
     let isAwaiting = false;
     const observed = (name: string): SetSpec | undefined => {
@@ -116,13 +116,13 @@ export class DesiredState implements ChangeGate {
     };
     return within(`chain ${chain}, rule ${index}`, () => {
       try {
-        return prepareRule(rules[index], { family, setSpec: observed });
+        return prepareRule(rules[index], { family, base, setSpec: observed });
       } catch (error) {
         if (!(error instanceof FieldError)) throw error;
         // An undeclared set may tell the IP version. Its declaration prepares the rule again.
         for (const assumed of isAwaiting ? ([4, 6] as const) : [])
           try {
-            return prepareRule(rules[index], { family, setSpec, assumed });
+            return prepareRule(rules[index], { family, base, setSpec, assumed });
           } catch (other) {
             if (!(other instanceof FieldError)) throw other;
           }

@@ -17,7 +17,7 @@ import { printRule } from "../statements/lower-rule.js";
 import { describeForeignChanges } from "./describe-changes.js";
 import { driftOf } from "./drift.js";
 import { Plan } from "./plan.js";
-import { commitPlan, isDrift, joinCounts, joinResults, toTableError } from "./results.js";
+import { commitPlan, isDrift, joinCounts, joinResults, TableError, toTableError } from "./results.js";
 import type { Rule } from "../statements/rule.js";
 import type { ApplyResult, Clock } from "./apply-result.js";
 import type { TablePlan } from "./plan-text.js";
@@ -190,9 +190,19 @@ export class InsertedRules {
       } catch (failure) {
         const error = toTableError(this.#own.table, failure);
         this.invalidate();
-        if (retry === MAX_RETRIES || !(isDrift(error) || error.code === "unknown-outcome")) throw error;
+        if (retry === MAX_RETRIES || !(isDrift(error) || error.code === "unknown-outcome"))
+          throw this.#explained(error);
       }
     }
+  }
+
+  /** The kernel does not say which object a rule misses. */
+  #explained(error: TableError): TableError {
+    const rules = [...this.#foreign.values()].flatMap(({ desired: { insert, append } }) => [...insert, ...append]);
+    const names = rules.flatMap(({ refs: { sets, chains } }) => [...sets, ...chains]);
+    if (names.length === 0 || !error.faulty.some(({ errno }) => errno === "ENOENT")) return error;
+    const message = `${error.message}. A rule reaches the sets and chains of its own table only: ${names.join(", ")}`;
+    return new TableError(error.code, message, error.faulty, { cause: error });
   }
 
   /** Reads the chains that have to be compared. @param drift gets the changes by other processes since the last write, in words. */

@@ -633,6 +633,19 @@ add(ALL, {
   },
 });
 add(ALL, { action: "set", field: "meta mark", value: { key: [{ field: "meta mark", mask: 0xff }], map: "marks" } });
+// An extension header may be next.
+for (const number of [0, 43, 44, 60, 135]) {
+  const next: Statement = { field: "ip6 nexthdr", value: number };
+  add(["ip6", "inet", "bridge", "netdev"], next, { field: "tcp dport", value: 5 }, accept);
+  add(["ip6", "inet", "bridge", "netdev"], { field: "icmpv6 type", value: "echo-request" }, next, accept);
+  add(
+    ["ip6", "inet"],
+    next,
+    { field: "icmpv6 type", value: "echo-request" },
+    { field: "icmpv6 code", value: 0 },
+    accept,
+  );
+}
 add(PACKETS, {
   action: "vmap",
   key: [{ field: "tcp flags", mask: ["syn", "ack"] }],

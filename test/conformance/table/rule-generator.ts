@@ -138,7 +138,7 @@ const masked = (name: FieldName): KeyPart => {
   return mask === undefined ? name : { field: name, mask };
 };
 const maskedValue = (name: FieldName, value: string | number | ValueRange<number>): typeof value =>
-  MASKS[FIELDS[name].type]?.[1](String(value)) ?? value;
+  (typeof value === "object" ? undefined : MASKS[FIELDS[name].type]?.[1](String(value))) ?? value;
 
 const ACTIONS: readonly ((dice: Dice) => Statement)[] = [
   () => ({ action: "counter" }),
