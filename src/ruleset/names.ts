@@ -67,7 +67,7 @@ export const ChainName = {
   reject: "reject-chain",
   drop: "drop-chain",
   sourceRangesDrop: "source-ranges-drop",
-  endpointErrors: "endpoint-errors",
+  endpointRefusals: "endpoint-refusals",
   externalLocal: "external-local",
   nodePortLocal: "nodeport-local",
   stickyCluster: "sticky-cluster",

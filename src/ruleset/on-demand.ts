@@ -19,6 +19,7 @@ const ROLES = [
   "noEndpointNodePorts",
   "limitedServices",
   "limitedNodePorts",
+  "stickyDraws",
 ] as const satisfies readonly (keyof ElementSets)[];
 
 /** sctp: there has been an SCTP service. */

@@ -81,7 +81,7 @@ const PORT_UNREACHABLE: Readonly<Record<IpFamily, readonly Statement[]>> = {
     { field: "icmpv6 code", value: "port-unreachable" },
   ],
 };
-const toClient: Statement = { field: "ct direction", value: "reply" };
+export const toClient: Statement = { field: "ct direction", value: "reply" };
 const isTranslated: Statement = { field: "ct status", value: "dnat" };
 const neverOpen: Statement = { field: "ct status", op: "not in", value: "assured" };
 /** A packet to this node itself was counted in the output hook. On its way back, its source may already be the service's address. */
@@ -92,29 +92,39 @@ function counted(set: string, ...key: readonly Field[]): Statement {
 }
 
 /**
- * Returns the rules that count the resets (or with SCTP, aborts) with which endpoints refuse connections. They need a hook in which the source is
- * still the endpoint. Conntrack has already deleted the connection, but the packet still has it. The flags come first, because nearly all packets
- * differ in them.
+ * Matches packets of connections without an answer, which includes all new ones, and the packet that ends a connection. When the first answer is a
+ * reset, conntrack deletes the connection at once. Nearly all packets differ in this, so they only pay for one comparison.
  */
-export function endpointRefusalRules(counters: ServiceCounters | undefined, sctp: boolean): Rule[] {
+export const isUnanswered: Statement = {
+  field: "ct status",
+  op: "!=",
+  mask: ["seen-reply", "dying"],
+  value: "seen-reply",
+};
+
+/** The rule that counts aborts of SCTP, which do not delete a connection. It needs a hook in which the source is still the endpoint. */
+export function abortRules(counters: ServiceCounters | undefined): Rule[] {
   if (counters === undefined || counters === "off") return [];
-  const reason = constant(REFUSAL_REASONS.indexOf("endpoint"));
-  const count = [
-    ...[toClient, isTranslated, neverOpen, notFromItself],
-    counted(REFUSALS, "saddr", "meta l4proto", "th sport", reason),
-  ];
-  const resets = { statements: [isReset, ...count] };
-  return sctp ? [resets, { statements: [{ field: "meta l4proto", value: "sctp" }, isAbort, ...count] }] : [resets];
+  return [{ statements: [{ field: "meta l4proto", value: "sctp" }, isAbort, toClient, ...refused()] }];
 }
 
 /**
- * Returns the rule that counts ICMP errors, for a chain of packets that are related to a connection, in the same hooks. The key has the sender
- * beside the connection's own endpoint: a router, a firewall, or a pod that forges the sender, answers for others' connections.
+ * Returns the rules that count refusals by endpoints: resets, and ICMP errors. They are for packets to clients that isUnanswered matches, in a hook in
+ * which the source is still the endpoint. Conntrack has already deleted a connection that a reset refuses, but the packet still has it. The key of an
+ * ICMP error has the sender beside the connection's own endpoint: a router, a firewall, or a pod that forges the sender, answers for others'
+ * connections.
  */
-export function errorRefusalRules(family: IpFamily, counters: ServiceCounters | undefined): Rule[] {
-  if (counters === undefined || counters === "off") return [];
-  const count = counted(ICMP_ERRORS, "saddr", "ct protocol", "ct reply proto-src", `ct reply ${family} saddr`);
-  return [{ statements: [...PORT_UNREACHABLE[family], toClient, isTranslated, notFromItself, count] }];
+export function endpointRefusalRules(family: IpFamily): Rule[] {
+  const error = counted(ICMP_ERRORS, "saddr", "ct protocol", "ct reply proto-src", `ct reply ${family} saddr`);
+  return [
+    { statements: [isReset, ...refused()] },
+    { statements: [...PORT_UNREACHABLE[family], isTranslated, notFromItself, error] },
+  ];
+}
+
+function refused(): Statement[] {
+  const reason = constant(REFUSAL_REASONS.indexOf("endpoint"));
+  return [isTranslated, neverOpen, notFromItself, counted(REFUSALS, "saddr", "meta l4proto", "th sport", reason)];
 }
 
 /** The address is the endpoint's if the reason is "endpoint", and otherwise a service's: of a node port, one of this node's addresses. */

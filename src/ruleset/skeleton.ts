@@ -11,7 +11,7 @@ import { bySource, ENDPOINT_NUMBERS, OF_CLUSTER_IP } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse, OnDemandRole } from "./on-demand.js";
 import { type AddressRoles, OF_NODE_PORTS, OF_VIPS } from "./element-sets.js";
-import { endpointRefusalRules, errorRefusalRules, refusalRules } from "./refusals.js";
+import { abortRules, endpointRefusalRules, isUnanswered, refusalRules, toClient } from "./refusals.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule, setPriority } from "./statements.js";
 
@@ -169,13 +169,13 @@ function resetTo({ key, resets }: AddressRoles, ...to: readonly Statement[]): Ru
   return rule(stateNew, notOpening, ...to, { field: key, value: `@${SetName[resets]}` }, reset);
 }
 
-function postroutingRules(bit: number): Rule[] {
+function postroutingRules(bit: number, inUse: InUse): Rule[] {
   const value = (1 << bit) >>> 0;
   const { mask: numbers, value: number } = ENDPOINT_NUMBERS;
+  // A packet translated by an endpoint's number still has it as priority. An untranslated packet brought its priority with it.
+  const numbered = rule({ field: "meta priority", mask: numbers, value: number }, isTranslated, resetPriority);
   return [
-    // A packet translated by an endpoint's number still has it as priority. An untranslated packet brought its priority with
-    // it.
-    rule({ field: "meta priority", mask: numbers, value: number }, isTranslated, resetPriority),
+    ...(inUse.has("stickyDraws") ? [numbered] : []),
     // Other programs may use the bit in marks of their own, such as WireGuard's on packets of the tunnel.
     rule(
       { field: "meta mark", op: "!=", mask: value, value: 0 },
@@ -227,17 +227,19 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
     rule(...nodePortMatch(options, true), noEndpoint),
     ...localhost.to.map((match) => rule(match, noEndpoint)),
   );
-  const errors = { chain: ChainName.endpointErrors, rules: errorRefusalRules(options.family, options.counters) };
-  // ICMP errors share the check for new connections, so that other packets only pay for one check.
-  const isError: Statement = { field: "ct state", value: "related" };
-  const toErrors = errors.rules.length === 0 ? [] : [rule(isError, goto(errors.chain))];
-  const checked: Statement = { field: "ct state", value: toErrors.length === 0 ? ["new"] : ["new", "related"] };
-  const nodeCheck = { chain: ChainName.nodeCheck, rules: [...toErrors, ...noEndpointNodePorts, ...noEndpointServices] };
+  const counts = options.counters !== undefined && options.counters !== "off";
+  const refusals = counts ? endpointRefusalRules(options.family) : [];
+  const toRefusals = leadingTo({ chain: ChainName.endpointRefusals, rules: refusals }, toClient, goto);
+  const checked = counts ? isUnanswered : stateNew;
+  const nodeCheck = {
+    chain: ChainName.nodeCheck,
+    rules: [...toRefusals, ...noEndpointNodePorts, ...noEndpointServices],
+  };
   const serviceCheck = {
     chain: ChainName.serviceCheck,
-    rules: [...toErrors, ...noEndpointServices, ...clusterIPRules(options)],
+    rules: [...toRefusals, ...noEndpointServices, ...clusterIPRules(options)],
   };
-  const refused = endpointRefusalRules(options.counters, inUse.has("sctp"));
+  const aborts = onDemand("sctp", ...abortRules(options.counters));
   const toServices = [...limitRules(options, inUse), ...TO_SERVICES];
   const localhostNodePorts = { chain: ChainName.localhostNodePorts, rules: localhostNodePortRules(options, inUse) };
   const toNodePorts = localhost.to.flatMap((match) => leadingTo(localhostNodePorts, match));
@@ -257,25 +259,25 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
     { chain: ChainName.services, rules: serviceRules(options, inUse) },
     filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, [...localhost.martians, ...atPrerouting]),
     filter(ChainName.filterOutputPreDnat, Hook.output, early, [...localhost.following, ...atOutput]),
-    errors,
+    { chain: ChainName.endpointRefusals, rules: refusals },
     nodeCheck,
-    filter(ChainName.filterInput, Hook.input, Priority.filter, [...leadingTo(nodeCheck, checked), ...refused]),
+    filter(ChainName.filterInput, Hook.input, Priority.filter, [...leadingTo(nodeCheck, checked), ...aborts]),
     serviceCheck,
-    filter(ChainName.filterForward, Hook.forward, Priority.filter, [...leadingTo(serviceCheck, checked), ...refused]),
-    filter(ChainName.filterOutput, Hook.output, Priority.filter, [...leadingTo(serviceCheck, checked), ...refused]),
+    filter(ChainName.filterForward, Hook.forward, Priority.filter, [...leadingTo(serviceCheck, checked), ...aborts]),
+    filter(ChainName.filterOutput, Hook.output, Priority.filter, [...leadingTo(serviceCheck, checked), ...aborts]),
     nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, toServices),
     filter(ChainName.localhostPrerouting, Hook.prerouting, Priority.dstnat + 10, localhost.routed),
     // After firewalls, because many drop packets that come to a loopback address from elsewhere.
     filter(ChainName.localhostInput, Hook.input, Priority.srcnat + 10, localhost.received),
     localhostNodePorts,
     nat(ChainName.natOutput, Hook.output, Priority.dstnat, [...toNodePorts, ...toServices]),
-    nat(ChainName.natPostrouting, Hook.postrouting, Priority.srcnat, postroutingRules(options.masqueradeBit)),
+    nat(ChainName.natPostrouting, Hook.postrouting, Priority.srcnat, postroutingRules(options.masqueradeBit, inUse)),
   ];
 }
 
-/** Jumps to the chain for matching packets, if the chain has rules. */
-function leadingTo({ chain, rules }: ChainSpec, match: Statement): Rule[] {
-  return rules.length === 0 ? [] : [rule(match, jump(chain))];
+/** Jumps or goes to the chain for matching packets, if the chain has rules. */
+function leadingTo({ chain, rules }: ChainSpec, match: Statement, lead = jump): Rule[] {
+  return rules.length === 0 ? [] : [rule(match, lead(chain))];
 }
 
 /**

@@ -9,6 +9,7 @@ function ipv4(base: number, offset: number): string {
 }
 
 const SERVICE_BASE = 0x0a600001; // 10.96.0.1
+const LOAD_BALANCER_BASE = 0x0a700001; // 10.112.0.1
 const POD_BASE = 0x0b000001; // 11.0.0.1: room for millions of pods
 
 export function serviceName(index: number): string {
@@ -18,6 +19,17 @@ export function serviceName(index: number): string {
 /** The cluster IP of service `index`. */
 export function clusterIPOf(index: number): string {
   return ipv4(SERVICE_BASE, index);
+}
+
+/** The load balancer's address of service `index`, on roads. */
+export function loadBalancerOf(index: number): string {
+  return ipv4(LOAD_BALANCER_BASE, index);
+}
+
+const NODE_PORTS = 20_000;
+/** The node port of service `index`, on roads. Services share the ports if there are more of them than ports. */
+export function nodePortOf(index: number): number {
+  return 30_000 + (index % NODE_PORTS);
 }
 
 /** The address of the pod with this number. */

@@ -1,7 +1,7 @@
 /**
  * Variants of rules, measured in turns:
  *
- *   node test/lab/enter.mjs -- node test/bench/first-packets.ts [--rounds N] [--connections N] NAME=BY[:SERVICES][~COUNTERS][@pods][!ANNOTATIONS][+EDITS]...
+ *   node test/lab/enter.mjs -- node test/bench/first-packets.ts [--rounds N] [--connections N] [--to DESTINATION] [--tcp] NAME=BY[:SERVICES][~COUNTERS][@pods][!ANNOTATIONS][+EDITS]...
  *
  * BY is a directory with a build of this program, "kube-proxy" or "none". With @pods, and always with "none", connections go to the pods
  * themselves. COUNTERS is the value of --service-counters. ANNOTATIONS are NAME=VALUE,… for nft-proxier.dev/NAME of each service. EDITS is
@@ -13,7 +13,17 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 
 import { fixed, median } from "./lib.ts";
-import { destroyRoad, ENDPOINTS, firstPackets, makeRoad, type Moments, type Path, serve, type Served } from "./road.ts";
+import {
+  DESTINATIONS,
+  destroyRoad,
+  ENDPOINTS,
+  firstPackets,
+  makeRoad,
+  type Moments,
+  type Path,
+  serve,
+  type Served,
+} from "./road.ts";
 
 const FEW = 10;
 /** The work that follows a write ends within this time. */
@@ -24,11 +34,29 @@ interface Variant extends Served {
   readonly to: Path["to"];
 }
 
+const { values, positionals } = parseArgs({
+  options: {
+    rounds: { type: "string", default: "5" },
+    connections: { type: "string", default: "3000" },
+    to: { type: "string", default: "services" },
+    tcp: { type: "boolean", default: false },
+  },
+  allowPositionals: true,
+});
+const destination = destinationOf(values.to);
+const protocol = values.tcp ? "TCP" : "UDP";
+
+function destinationOf(text: string): Path["to"] {
+  const found = DESTINATIONS.find((one) => one === text);
+  if (found === undefined) throw new Error(`--to ${text} is none of ${DESTINATIONS.join(", ")}`);
+  return found;
+}
+
 function parseVariant(text: string): Variant {
   const parts = /^([^=]+)=([^:+@~!]+)(?::(\d+))?(?:~(\w+))?(@pods)?(?:!([^+]+))?(?:\+(.+))?$/.exec(text);
   if (parts === null) throw new Error(`not a variant: ${text}`);
   const [, name, by, services = String(FEW), counters, pods, annotations, edits] = parts;
-  const to = pods !== undefined || by === "none" ? "pods" : "services";
+  const to = pods !== undefined || by === "none" ? "pods" : destination;
   const counting = counters === undefined ? {} : { counters };
   const asking = annotations === undefined ? {} : { annotations };
   return { name, by, to, services: Number(services), ...counting, ...asking, edits };
@@ -38,20 +66,16 @@ async function round(variants: readonly Variant[], connections: number): Promise
   const paths: Path[] = [];
   for (const [i, variant] of variants.entries()) {
     const road = await makeRoad(`first-${i}`);
-    await serve(road, variant, "UDP");
+    await serve(road, { ...variant, external: destination !== "services" }, protocol);
     const destinations = variant.to === "pods" ? variant.services * ENDPOINTS : variant.services;
     paths.push({ name: variant.name, road, to: variant.to, destinations });
   }
   await sleep(SETTLE_MS);
-  const measured = await firstPackets(paths, connections);
+  const measured = await firstPackets(paths, connections, protocol);
   for (const { road } of paths) await destroyRoad(road);
   return measured;
 }
 
-const { values, positionals } = parseArgs({
-  options: { rounds: { type: "string", default: "5" }, connections: { type: "string", default: "3000" } },
-  allowPositionals: true,
-});
 const given = positionals.map(parseVariant);
 const variants = [...given, { ...given[0], name: `${given[0].name} again` }];
 const rounds: Record<string, Moments>[] = [];

@@ -5,9 +5,9 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 import { buildProgram } from "../lab/build.ts";
-import { drawRule, hashed, setUp, TABLE } from "../lab/kube-proxy-rules.ts";
+import { drawRule, hashed, MARK, setUp, TABLE } from "../lab/kube-proxy-rules.ts";
 import { mustRun, Namespace } from "../lab/namespace.ts";
-import { clusterIPOf, podAddress, podsOf, type Protocol, serviceName } from "./cluster.ts";
+import { clusterIPOf, loadBalancerOf, nodePortOf, podAddress, podsOf, type Protocol, serviceName } from "./cluster.ts";
 
 export interface Road {
   readonly client: Namespace;
@@ -18,6 +18,8 @@ export interface Road {
 export const ENDPOINTS = 10;
 export const SERVER_PORT = 8080;
 export const CLIENT = "10.200.0.2";
+/** The client's other address. Its packets to a ClusterIP are masqueraded. */
+const OUTSIDE = "198.51.100.2";
 /** The client counts as a pod of the node, so its packets to a ClusterIP are not masqueraded. */
 export const CLUSTER_CIDR = "10.200.0.0/16";
 export const SERVICE_CIDR = "10.96.0.0/12";
@@ -38,17 +40,23 @@ export async function makeRoad(name: string): Promise<Road> {
     `link add eth1 type veth peer name eth0 netns ${pod.name}`,
     "address add 10.200.0.1/24 dev eth0",
     "address add 10.201.0.1/24 dev eth1",
+    `address add ${NODE_IP}/32 dev eth0`,
     "link set eth0 up",
     "link set eth1 up",
   ]);
-  await client.ip(["link set eth0 up", `address add ${CLIENT}/24 dev eth0`, "route add default via 10.200.0.1"]);
+  await client.ip([
+    "link set eth0 up",
+    `address add ${CLIENT}/24 dev eth0`,
+    `address add ${OUTSIDE}/32 dev eth0`,
+    "route add default via 10.200.0.1",
+  ]);
   await pod.ip([
     "link set eth0 up",
     "address add 10.201.0.2/24 dev eth0",
     "route add default via 10.201.0.1",
     "route add local 11.0.0.0/8 dev lo",
   ]);
-  await node.ip(["route add 11.0.0.0/8 via 10.201.0.2"]);
+  await node.ip(["route add 11.0.0.0/8 via 10.201.0.2", `route add ${OUTSIDE} via ${CLIENT}`]);
   return { client, node, pod };
 }
 
@@ -67,6 +75,8 @@ export interface Served {
   readonly annotations?: string;
   /** A file for `nft -f` that changes the written rules. */
   readonly edits?: string;
+  /** Whether each service also has a load balancer's address and a node port. */
+  readonly external?: boolean;
 }
 
 const SERVE = fileURLToPath(new URL("serve.ts", import.meta.url));
@@ -76,11 +86,11 @@ const AT_ONCE = 250;
 /** Serves on the road's node, and removes what another protocol had there before. */
 export async function serve(
   { node }: Road,
-  { by, services, counters, annotations, edits }: Served,
+  { by, services, counters, annotations, edits, external = false }: Served,
   protocol: Protocol,
 ): Promise<void> {
   if (by === "kube-proxy") {
-    for (const lines of kubeProxyRules(services, protocol)) {
+    for (const lines of kubeProxyRules(services, protocol, external)) {
       await node.mustRun(["nft", "-f", "-"], { input: `${lines.join("\n")}\n`, timeoutMs: 600_000 });
     }
   } else if (by !== "none" && by !== "edits") {
@@ -93,13 +103,14 @@ export async function serve(
       protocol,
       counters ?? "",
       annotations ?? "",
+      external ? "external" : "",
     ]);
   }
   if (edits !== undefined) await node.mustRun(["nft", "-f", "-"], { input: await readFile(edits, "utf8") });
 }
 
 /** Yields its transactions. */
-function* kubeProxyRules(services: number, protocol: Protocol): Generator<string[]> {
+function* kubeProxyRules(services: number, protocol: Protocol, external: boolean): Generator<string[]> {
   const transport = protocol === "UDP" ? "udp" : "tcp";
   const table = `ip ${TABLE}`;
   const options = { nodeAddresses: [NODE_IP], clusterCIDR: CLUSTER_CIDR, serviceCIDR: SERVICE_CIDR };
@@ -115,12 +126,20 @@ function* kubeProxyRules(services: number, protocol: Protocol): Generator<string
         `add element ${table} cluster-ips { ${clusterIPOf(i)} }`,
         `add element ${table} service-ips { ${clusterIPOf(i)} . ${transport} . 80 : goto ${chain} }`,
       );
+      if (!external) continue;
+      lines.push(
+        `add chain ${table} external-${chain}`,
+        `add rule ${table} external-${chain} mark set mark or ${MARK}`,
+        `add rule ${table} external-${chain} goto ${chain}`,
+        `add element ${table} service-ips { ${loadBalancerOf(i)} . ${transport} . 80 : goto external-${chain} }`,
+        `add element ${table} service-nodeports { ${transport} . ${nodePortOf(i)} : goto external-${chain} }`,
+      );
     }
     yield lines;
   }
 }
 
-/** Time of a datagram, from its send to its receipt; ns. */
+/** Time of a packet, from its send to its receipt; ns. With TCP, the first one is the handshake. */
 export interface Quantiles {
   readonly p10: number;
   readonly p50: number;
@@ -133,21 +152,33 @@ export interface Quantiles {
 /** The first datagram of a connection, the second one before any answer, and one after an answer. */
 export type Moments = Readonly<Record<"first" | "second" | "answered", Quantiles>>;
 
+/**
+ * Where new sockets connect to. "services" and "pods" from a pod of the node, "outside" to ClusterIPs from elsewhere, and from there also
+ * "load-balancer" and "node-port", the one of the first service.
+ */
+export const DESTINATIONS = ["services", "pods", "outside", "load-balancer", "node-port"] as const;
+
 /** The destinations of new sockets. */
 export interface Path {
   readonly name: string;
   readonly road: Road;
-  readonly to: "services" | "pods";
+  readonly to: (typeof DESTINATIONS)[number];
   /** Number of services or pods to draw from at random. */
   readonly destinations: number;
 }
 
 /** Opens connections on all paths in turns, this many on each. */
-export async function firstPackets(paths: readonly Path[], connections: number): Promise<Record<string, Moments>> {
+export async function firstPackets(
+  paths: readonly Path[],
+  connections: number,
+  protocol: Protocol = "UDP",
+): Promise<Record<string, Moments>> {
   const program = buildProgram("first-packet", [], "-O2");
   const args = paths.map(({ name, road, to, destinations }) => {
     const [destination, port] = target(to);
-    return [name, road.client.name, road.pod.name, CLIENT, destination, destinations, port, SERVER_PORT].join("|");
+    const source = to === "services" || to === "pods" ? CLIENT : OUTSIDE;
+    const ends = [name, road.client.name, road.pod.name, source, destination, to === "node-port" ? 1 : destinations];
+    return [...ends, port, SERVER_PORT, protocol.toLowerCase()].join("|");
   });
   const output = await mustRun(program, [String(connections), ...args], { timeoutMs: 600_000 });
   return JSON.parse(output) as Record<string, Moments>;
@@ -155,5 +186,15 @@ export async function firstPackets(paths: readonly Path[], connections: number):
 
 /** Returns the first of the destinations. */
 export function target(to: Path["to"]): readonly [address: string, port: number] {
-  return to === "pods" ? [podAddress(0), SERVER_PORT] : [clusterIPOf(0), 80];
+  switch (to) {
+    case "pods":
+      return [podAddress(0), SERVER_PORT];
+    case "load-balancer":
+      return [loadBalancerOf(0), 80];
+    case "node-port":
+      return [NODE_IP, nodePortOf(0)];
+    case "services":
+    case "outside":
+      return [clusterIPOf(0), 80];
+  }
 }

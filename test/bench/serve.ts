@@ -1,17 +1,17 @@
 /**
  * Writes services with a build of this program into a network namespace, and ends. Arguments: build netns services protocol [value of
- * --service-counters [annotations]]
+ * --service-counters [annotations ["external"]]]
  */
 import { resolve } from "node:path";
 
 import type * as Config from "../../dist/config/load.js";
-import type { Protocol } from "./cluster.ts";
+import { loadBalancerOf, nodePortOf, type Protocol } from "./cluster.ts";
 import type * as Proxier from "./proxier.ts";
 import { CLUSTER_CIDR, ENDPOINTS, NODE_IP, SERVICE_CIDR } from "./road.ts";
 import { decoded } from "./decoded.ts";
 import type { ServiceCounters } from "../../dist/ruleset/service-counters.js";
 
-const [build, netns, services, protocol, counters = "", annotations = ""] = process.argv.slice(2);
+const [build, netns, services, protocol, counters = "", annotations = "", external = ""] = process.argv.slice(2);
 const from = resolve(build);
 const { defaultConfig } = (await import(`${from}/dist/config/load.js`)) as typeof Config;
 const { feed, makeObjects, newProxier, openKernel } = (await import(`${from}/test/bench/proxier.ts`)) as typeof Proxier;
@@ -19,6 +19,7 @@ const { feed, makeObjects, newProxier, openKernel } = (await import(`${from}/tes
 const kernel = await openKernel(netns);
 const config = { ...defaultConfig(), bindAddress: NODE_IP, clusterCIDRs: [CLUSTER_CIDR] };
 const proxier = newProxier(kernel, {
+  interfaces: kernel.interfaces,
   watch: false,
   config,
   ...(counters !== "" && { serviceCounters: counters as ServiceCounters }),
@@ -34,8 +35,12 @@ const prefixed = Object.fromEntries(asked.map(([name, value]) => [`nft-proxier.d
 const objects = makeObjects(Number(services), ENDPOINTS, protocol as Protocol);
 await feed(
   proxier,
-  objects.map(([service, slice]) => {
-    return [{ ...service, metadata: { ...service.metadata, annotations: prefixed } }, slice] as const;
+  objects.map(([service, slice], i) => {
+    const [port] = service.spec?.ports ?? [];
+    const spec = { ...service.spec, type: "LoadBalancer", ports: [{ ...port, nodePort: nodePortOf(i) }] };
+    const status = { loadBalancer: { ingress: [{ ip: loadBalancerOf(i) }] } };
+    const metadata = { ...service.metadata, annotations: prefixed };
+    return [{ ...service, metadata, ...(external !== "" ? { spec, status } : {}) }, slice] as const;
   }),
 );
 const { ok } = await proxier.sync();

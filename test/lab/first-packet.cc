@@ -2,16 +2,18 @@
 // measures the first packet, the second one before any answer, and one after an answer.
 //
 //   first-packet COUNT PATH...     PATH is
-//   LABEL|CLIENT_NS|SERVER_NS|SOURCE|FIRST_DESTINATION|DESTINATIONS|PORT|SERVER_PORT
+//   LABEL|CLIENT_NS|SERVER_NS|SOURCE|FIRST_DESTINATION|DESTINATIONS|PORT|SERVER_PORT|udp or tcp
 //
 // The paths take turns, COUNT times each, so that other load on the machine affects all of them. Each turn, a new UDP
 // socket in the client's namespace sends two datagrams to one of the destinations, receives an answer, and sends a
-// third. The destinations are consecutive addresses, drawn at random. A veth hands packets on within the send itself,
-// so no scheduler is between the two ends. Prints one line of JSON: for each path and each of the three datagrams the
-// quantiles of the time in ns, and the number of lost datagrams.
+// third. With TCP, the first time is that of the handshake, and the others are those of bytes in the open connection,
+// before and after an answer. The destinations are consecutive addresses, drawn at random. A veth hands packets on
+// within the send itself, so no scheduler is between the two ends. Prints one line of JSON: for each path and each of
+// the three moments the quantiles of the time in ns, and the number of lost packets.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -51,9 +53,11 @@ void enter(int netns) {
 constexpr const char* kMoments[] = {"first", "second", "answered"};
 constexpr size_t kMomentCount = 3;
 
-int udpSocket(uint32_t address, uint16_t port, int flags = 0) {
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | flags, 0);
+int boundSocket(int type, uint32_t address, uint16_t port) {
+  const int fd = socket(AF_INET, type | SOCK_CLOEXEC | (type == SOCK_DGRAM ? SOCK_NONBLOCK : 0), 0);
   if (fd < 0) fail("socket");
+  const int on = 1;
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) fail("SO_REUSEADDR");
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(address);
@@ -87,6 +91,7 @@ struct Path {
   int server = -1;
   uint32_t source = 0, destination = 0, destinations = 1;
   uint16_t port = 0;
+  int type = SOCK_DGRAM;
   std::vector<int64_t> times[kMomentCount];
   int lost[kMomentCount] = {};
 
@@ -94,7 +99,7 @@ struct Path {
     std::istringstream in(text);
     std::vector<std::string> words;
     for (std::string word; std::getline(in, word, '|');) words.push_back(word);
-    if (words.size() != 8) throw std::runtime_error("not a path: " + text);
+    if (words.size() != 9) throw std::runtime_error("not a path: " + text);
     label = words[0];
     client = &ends.clients[words[1]];
     if (client->netns < 0) client->netns = openNamespace(words[1]);
@@ -102,33 +107,69 @@ struct Path {
     destination = parseAddress(words[4]);
     destinations = static_cast<uint32_t>(std::stoul(words[5]));
     port = static_cast<uint16_t>(std::stoul(words[6]));
-    const auto [socket, added] = ends.servers.try_emplace(words[2] + ":" + words[7], -1);
+    if (words[8] == "tcp") type = SOCK_STREAM;
+    const auto [socket, added] = ends.servers.try_emplace(words[2] + ":" + words[7] + words[8], -1);
     if (added) {
       const int netns = openNamespace(words[2]);
       enter(netns);
       close(netns);
-      socket->second = udpSocket(INADDR_ANY, static_cast<uint16_t>(std::stoul(words[7])), SOCK_NONBLOCK);
+      socket->second = boundSocket(type, INADDR_ANY, static_cast<uint16_t>(std::stoul(words[7])));
       const int on = 1;
-      if (setsockopt(socket->second, IPPROTO_IP, IP_PKTINFO, &on, sizeof on) != 0) fail("IP_PKTINFO");
+      if (type == SOCK_STREAM && listen(socket->second, 16) != 0) fail("listen");
+      if (type == SOCK_DGRAM && setsockopt(socket->second, IPPROTO_IP, IP_PKTINFO, &on, sizeof on) != 0)
+        fail("IP_PKTINFO");
     }
     server = socket->second;
   }
 
   void connectOnce(uint32_t draw) {
     enter(client->netns);
-    const int fd = udpSocket(source, client->nextPort, SOCK_NONBLOCK);
+    const int fd = boundSocket(type, source, client->nextPort);
     if (++client->nextPort == kLastPort) client->nextPort = kFirstPort;
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_addr.s_addr = htonl(destination + draw % destinations);
     to.sin_port = htons(port);
+    const auto start = Clock::now();
     if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) fail("connect");
+    if (type == SOCK_STREAM) {
+      times[0].push_back(std::chrono::nanoseconds(Clock::now() - start).count());
+      inStream(fd);
+      close(fd);
+      return;
+    }
     for (size_t moment = 0; moment < kMomentCount; ++moment) {
       Peer peer;
       if (!sendOne(fd, moment, peer)) break;
       if (moment == 1 && !answer(fd, peer)) break;
     }
     close(fd);
+  }
+
+  /// Bytes in an open connection, before and after an answer. Ends it with a reset, so that no port stays in use.
+  void inStream(int fd) {
+    const int on = 1;
+    const linger atOnce{1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &atOnce, sizeof atOnce);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const int accepted = accept4(server, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (accepted < 0) fail("accept");
+    char byte = '?';
+    for (const size_t moment : {1, 2}) {
+      const auto start = Clock::now();
+      bool arrived = false;
+      auto now = start;
+      if (send(fd, &byte, 1, 0) != 1) fail("send");
+      while (!arrived && now - start < kPatience) {
+        arrived = recv(accepted, &byte, 1, 0) == 1;
+        now = Clock::now();
+      }
+      if (!arrived) ++lost[moment];
+      if (!arrived) break;
+      times[moment].push_back(std::chrono::nanoseconds(now - start).count());
+      if (send(accepted, &byte, 1, 0) != 1 || recv(fd, &byte, 1, 0) != 1) fail("answer");
+    }
+    close(accepted);
   }
 
   /// The peer that a server must answer, and the address to answer from.

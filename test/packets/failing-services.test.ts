@@ -295,6 +295,18 @@ describe.skipIf(!countsAdded).each(FAMILIES)("%s", (family) => {
   });
 });
 
+test.each(FAMILIES)("a later packet of a forwarded connection evaluates three expressions: %s", async (family) => {
+  const listing = ["nft", "--debug=netlink", "list", "chain", family, "kube-proxy", "filter-forward"];
+  const { stdout } = await cluster.node.run(listing);
+  // The first rule jumps. A packet with an answer leaves it at the comparison. Services of SCTP would have a rule of their own.
+  expect(stdout.split("\n").flatMap((line) => /\[ (\S+ \S+)/.exec(line)?.[1] ?? [])).toEqual([
+    "ct load",
+    "bitwise reg",
+    "cmp neq",
+    "immediate reg",
+  ]);
+});
+
 if (!countsAdded) {
   test("a kernel that does not count shows no counts, and no problem", async () => {
     expect(await connect("ip", { to: nodePort(web) }, 4)).toEqual(new Map([["refused", 4]]));
