@@ -1,4 +1,6 @@
 /** Lists and watches in protobuf: the same objects as in JSON give the same records and problems, and malformed bytes are refused. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { nameOf, ObjectDecoder } from "../../../../src/objects/decode/object-decoder.js";
 import { type Fields, isFields } from "../../../../src/base/unknown.js";
@@ -203,6 +205,15 @@ class Objects {
   }
 }
 
+/**
+ * Lists, events and a Status as the serializers of Kubernetes 1.36.3 write them (k8s.io/apimachinery/pkg/runtime/serializer), in
+ * JSON and, in base64, in protobuf.
+ */
+const SERIALIZED = JSON.parse(readFileSync(join(import.meta.dirname, "fixtures/serialized.json"), "utf8")) as Record<
+  Kind,
+  Record<"jsonList" | "jsonWatch" | "protobufList" | "protobufWatch" | "protobufStatus", string>
+>;
+
 /** Cuts bytes into pieces of random length. */
 function pieces(bytes: Buffer, dice: Dice): Buffer[] {
   const cut: Buffer[] = [];
@@ -260,6 +271,39 @@ describe.each(KINDS)("%s in protobuf and in JSON", (kind) => {
     expect(protobuf.meta).toEqual(json.meta);
     expect(protobuf.items).toHaveLength(300);
     for (const [i, item] of protobuf.items.entries()) expect(decode(kind, item)).toEqual(decode(kind, json.items[i]));
+  });
+
+  test("Kubernetes' own list gives the same records and problems, and is what the test server would send", () => {
+    const { jsonList: text, protobufList } = SERIALIZED[kind];
+    const bytes = Buffer.from(protobufList, "base64");
+    const json = readList(kind, "JSON", [Buffer.from(text)]);
+    const protobuf = readList(kind, "protobuf", [bytes]);
+    expect(protobuf.meta).toEqual(json.meta);
+    expect(protobuf.items.map((item) => decode(kind, item))).toEqual(json.items.map((item) => decode(kind, item)));
+    const items = json.items.map((item) => encode(kind, item));
+    expect(encodeList(TYPES[kind], META, items).toString("latin1")).toBe(bytes.toString("latin1"));
+  });
+
+  test("Kubernetes' own events give the same records and problems, and its Status an error", () => {
+    const { jsonWatch, protobufWatch } = SERIALIZED[kind];
+    const read = (format: BodyFormat, bytes: Buffer): unknown[] => {
+      const events: unknown[] = [];
+      const body = new WatchBody(TYPES[kind], format);
+      try {
+        for (const { type, object } of body.push(bytes)) {
+          const { metadata } = isFields(object) ? object : {};
+          const { resourceVersion, annotations } = isFields(metadata) ? metadata : {};
+          events.push([type, decode(kind, object), resourceVersion === "" ? undefined : resourceVersion, annotations]);
+        }
+      } catch (error) {
+        events.push(error);
+      }
+      return events;
+    };
+    const json = read("JSON", Buffer.from(jsonWatch));
+    expect(json.at(-1)).toMatchObject({ status: 410, reason: "Expired", retryAfterMs: 3000 });
+    expect(json.at(-2)).toMatchObject(["BOOKMARK", {}, "99", { "k8s.io/initial-events-end": "true" }]);
+    expect(read("protobuf", Buffer.from(protobufWatch, "base64"))).toEqual(json);
   });
 
   test("events, split anywhere, give the same records and problems", () => {
