@@ -73,6 +73,9 @@ interface ApiRequest {
 /** Maximum bytes to read of an error answer. */
 const MAX_STATUS_BYTES = 64 * 1024;
 
+/** Decompressed bytes at once. Each time takes two changes of the thread. */
+const GUNZIP_BYTES = 64 * 1024;
+
 /** Our name in the API server's audit logs. */
 const USER_AGENT = "nft-proxier";
 
@@ -296,5 +299,5 @@ function isStale(sent: ClientRequest, error: NodeJS.ErrnoException): boolean {
 function decoded(response: IncomingMessage): Readable {
   if (response.headers["content-encoding"] !== "gzip") return response;
   // If either stream fails or is left, the other one ends too.
-  return pipeline(response, createGunzip(), () => undefined);
+  return pipeline(response, createGunzip({ chunkSize: GUNZIP_BYTES }), () => undefined);
 }

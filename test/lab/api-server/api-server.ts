@@ -71,6 +71,8 @@ export interface ApiServerOptions {
   readonly bookmarkEveryMs?: number;
   /** Resources that this server does not know, like older servers: "servicecidrs". */
   readonly without?: readonly string[];
+  /** Objects per page at most. Default: as many as the client asks for. */
+  readonly maxPage?: number;
   /** Answer with JSON only. Objects that protobuf cannot express need it. */
   readonly json?: boolean;
 }
@@ -333,7 +335,7 @@ export class ApiServer {
   }
 
   async #list(request: ApiRequest, message: IncomingMessage, response: ServerResponse, effect: Effect): Promise<void> {
-    const answer = answerList(this.#store, request, acceptsProtobuf(response));
+    const answer = answerList(this.#store, request, acceptsProtobuf(response), this.#options.maxPage);
     if ("status" in answer) return sendStatus(response, answer.status);
     let { body } = answer;
     const headers: Record<string, string> = { "Content-Type": acceptsProtobuf(response) ? PROTOBUF : JSON_TYPE };

@@ -18,11 +18,11 @@ interface Token {
 }
 
 /** Throws `BadRequest`. */
-export function answerList(store: Store, request: ApiRequest, protobuf: boolean): ListAnswer {
+export function answerList(store: Store, request: ApiRequest, protobuf: boolean, maxPage = Infinity): ListAnswer {
   const { resource, query } = request;
   const selection = selectionOf(request);
   // "Any version" is served from the watch cache, which has no pages.
-  const limit = query.get("resourceVersion") === "0" ? 0 : (numberOf(query, "limit") ?? 0);
+  const limit = query.get("resourceVersion") === "0" ? 0 : Math.min(numberOf(query, "limit") ?? 0, maxPage);
   const text = query.get("continue") ?? "";
   const token = text === "" ? undefined : readToken(text);
   const asked = numberOf(query, "resourceVersion") ?? 0;

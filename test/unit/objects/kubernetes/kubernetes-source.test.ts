@@ -116,15 +116,17 @@ describe("KubernetesSource: delivered objects", () => {
 
 describe("KubernetesSource: requests", () => {
   test("it lists in pages, and then watches with bookmarks from the list's version", async () => {
+    await api.stop();
+    await serve({ maxPage: 500 });
     for (let i = 0; i < 1203; i++) api.put(service(`a/s-${i}`));
     const { sink, started } = follow();
     await started;
     expect(sink.names("Service")).toHaveLength(1203);
     const pages = api.requests.filter(({ path, query }) => path.endsWith("/services") && !query.has("watch"));
     expect(pages.map(({ query }) => [query.get("limit"), query.has("continue")])).toEqual([
-      ["500", false],
-      ["500", true],
-      ["500", true],
+      ["10000", false],
+      ["10000", true],
+      ["10000", true],
     ]);
     const [{ query }] = await api.watching("services");
     expect(query.get("resourceVersion")).toBe(String(api.revision));
@@ -134,6 +136,8 @@ describe("KubernetesSource: requests", () => {
   });
 
   test("an object of the first page that is deleted before the last page is removed", async () => {
+    await api.stop();
+    await serve({ maxPage: 500 });
     for (let i = 0; i < 600; i++) api.put(service(`a/s-${String(i).padStart(3, "0")}`));
     const slow = api.fail(
       { resource: "services", verb: "list", continued: true },

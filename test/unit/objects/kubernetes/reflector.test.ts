@@ -52,7 +52,7 @@ function recordWaits(): () => number {
 const removals = ({ sink }: Listening) => sink.calls.filter((call) => call.startsWith("-"));
 
 beforeEach(async () => {
-  api = await ApiServer.start();
+  api = await ApiServer.start({ maxPage: 500 });
   api.put(service("a/web"));
   api.put(service("a/db"));
   api.put(slice("a/web-1", "web", ["10.0.0.1"]));
