@@ -117,6 +117,23 @@ test("later plans are as exact, and the apply after them writes all that they sa
   expect(await namespace.mustRun(["nft", "list", "chain", "ip", "others", "c"])).not.toContain("drop");
 });
 
+test("the text of changes in a set with timeouts is loaded by each nft", async () => {
+  const table = declared();
+  const networks = table.set({ set: "timed", key: ["ipv6_addr"], interval: true, timeoutMs: 600_000 });
+  const marks = table.set({ set: "timed-marks", key: ["ipv4_addr"], data: ["mark"], timeoutMs: 600_000 });
+  networks.replace(["2001:db8::/64", "2001:db8:1::/64"]);
+  marks.put("192.0.2.1", 1);
+  await table.apply();
+  networks.replace(["2001:db8:2::/64", "2001:db8:1::/64"]);
+  marks.put("192.0.2.1", 2);
+  const { text } = await table.plan();
+  expect(text).toContain("delete element inet planned timed { 2001:db8::/64 }");
+  await nft(text);
+  table.invalidate("test");
+  expect(await table.apply()).toMatchObject({ transactions: 0 });
+  await table.destroy();
+});
+
 test("a plan names what other processes changed, and objects of an earlier owner", async () => {
   await nft(
     'add table inet planned { comment "a plan"; }; add counter inet planned old; add chain inet planned gone; add rule inet planned gone counter name old',

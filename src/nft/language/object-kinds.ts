@@ -11,7 +11,7 @@ import {
   text,
   type VariantOf,
 } from "../../base/shape.js";
-import type { Expr, ObjectInfo } from "../kernel/kernel.js";
+import type { Expr } from "../kernel/kernel.js";
 import { isQuotable } from "../bytes/names-and-comments.js";
 import { comment, LIMIT_SECONDS, type MapData, name, OBJECT_TYPES, type ObjectKind } from "./vocabulary.js";
 
@@ -104,10 +104,6 @@ export function objectKey({ kind, object }: ObjectName): string {
 }
 
 /** The key of an object in the kernel: "counter web", "flowtable f". */
-export function keyOfFound(found: ObjectInfo): string {
-  return found.kind === "flowtable" ? `flowtable ${found.flowtable}` : keyOfType(found.objType, found.object);
-}
-
 export function keyOfType(objType: number, object: string): string {
   const kind = namesOf(OBJECT_TYPES).find((one) => OBJECT_TYPES[one] === objType);
   return `${kind ?? `object-${objType}`} ${object}`;

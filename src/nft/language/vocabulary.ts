@@ -117,11 +117,10 @@ export const GENERATED_FIELDS = {
 export const generatedField = variants("field", GENERATED_FIELDS);
 /** A rule reads this: a field by nft's name ("ip saddr", "ct mark"), an address of either IP version ("saddr"), or a generated value. */
 export const field = either('a field ("ip saddr"), or an object with "field"', plainField, generatedField);
+export const anything = value<unknown>("a value", (given) => given !== undefined && given !== null);
+type Mask = string | number | readonly (string | number)[];
 /** Some bits of a field. The others are 0. */
-const maskedField = record({
-  field: plainField,
-  mask: value<Mask>("a value, or a list of flags", (given) => given !== undefined && given !== null),
-});
+const maskedField = record({ field: plainField, mask: anything as Shape<Mask> });
 const partOrNumber: Shape<MaskedField | GeneratedField> = {
   expected: generatedField.expected,
   find: (path, given) => (isObject(given) && "mask" in given ? maskedField : generatedField).find(path, given),
@@ -129,7 +128,6 @@ const partOrNumber: Shape<MaskedField | GeneratedField> = {
 /** A field of a key: whole, or `{ field: "ip6 saddr", mask: "ffff:ffff:ffff:ffff::" }`. */
 const keyPart = either('a field ("ip saddr"), or an object with "field" (and "mask")', plainField, partOrNumber);
 export const key = list(keyPart, 1);
-type Mask = string | number | readonly (string | number)[];
 export type MaskedField = ValueOf<typeof maskedField>;
 export type KeyPart = ValueOf<typeof keyPart>;
 export type Field = ValueOf<typeof field>;
@@ -138,7 +136,6 @@ export type GeneratedField = ValueOf<typeof generatedField>;
 export const comparison = oneOf("==", "!=", "<", "<=", ">", ">=", "in", "not in");
 export type Comparison = ValueOf<typeof comparison>;
 
-export const anything = value<unknown>("a value", (given) => given !== undefined && given !== null);
 /** A named map, or the pairs of one that comes with the rule. */
 export const mapOf = <D>(
   data: string,

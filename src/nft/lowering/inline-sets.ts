@@ -90,9 +90,8 @@ const placeIn = (fields: readonly TypedField[], index: number): string => (field
 function rangesOfRow({ operands }: LoadedKey, row: unknown): readonly Range[] {
   return valuesOf(operands, row).map((value, index) =>
     within(placeIn(operands, index), () => {
-      const { bits, ...one } = operands[index];
-      const range = rangeOf(one, value);
-      if (bits !== undefined && range.from === range.to) refuseOutside(bits, range.from);
+      const range = rangeOf(operands[index], value);
+      if (range.from === range.to) refuseOutside(operands[index].bits, range.from);
       return range;
     }),
   );

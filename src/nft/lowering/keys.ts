@@ -70,8 +70,8 @@ export function bitsOf(one: Operand, mask: unknown): bigint {
 }
 
 /** Throws FieldError if the value has bits outside the mask. */
-export function refuseOutside(mask: bigint, value: bigint): void {
-  if ((value & ~mask) !== 0n)
+export function refuseOutside(mask: bigint | undefined, value: bigint): void {
+  if (mask !== undefined && (value & ~mask) !== 0n)
     throw new FieldError("", `a value without bits outside the mask ${hex(mask)}`, hex(value));
 }
 

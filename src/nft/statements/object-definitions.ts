@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 
 import { namesOf } from "../../base/shape.js";
 import { IpProto, NfProto, QuotaFlag, SynproxyFlag } from "../kernel/constants.js";
-import type { Family, ObjectData, ObjectDump, ObjectInfo, ObjectRef } from "../kernel/kernel.js";
+import type { Family, ObjectData, ObjectDump, ObjectRef } from "../kernel/kernel.js";
 import { normalizeExpr } from "../kernel/normalize.js";
 import type { Of } from "../printing/registers.js";
 import { limitText } from "../printing/statement-text.js";
@@ -99,10 +99,10 @@ export function sameDefinition(found: ObjectData, desired: ObjectData): boolean 
 /** The change that an object needs. update: the kernel changes it in place. */
 export type ObjectFate = "keep" | "create" | "update" | "recreate" | "delete";
 
-export function objectFate(found: ObjectInfo | undefined, desired: DesiredObject | undefined): ObjectFate {
+export function objectFate(found: ObjectDump | undefined, desired: DesiredObject | undefined): ObjectFate {
   if (found === undefined) return desired === undefined ? "keep" : "create";
   if (desired === undefined) return "delete";
-  const { data, userdata } = found as ObjectDump;
+  const { data, userdata } = found;
   if (commentOf(userdata) !== desired.spec.comment) return "recreate";
   if (sameDefinition(data, desired.data)) return "keep";
   // The only kinds with an `update` operation (nft_quota.c, nft_synproxy.c).
@@ -110,8 +110,8 @@ export function objectFate(found: ObjectInfo | undefined, desired: DesiredObject
 }
 
 /** Returns the data with the use of an object that it replaces. */
-export function withUse(data: ObjectData, former: ObjectInfo | undefined): ObjectData {
-  const use = former?.kind === "object" ? former.data : undefined;
+export function withUse(data: ObjectData, former: ObjectDump | undefined): ObjectData {
+  const use = former?.data;
   if (data.type === "counter" && use?.type === "counter") return use;
   if (data.type !== "quota" || use?.type !== "quota") return data;
   const consumed = use.consumed ?? 0n;

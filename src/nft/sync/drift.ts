@@ -51,9 +51,7 @@ export function structureChanges(before: KernelState, after: KernelState): strin
       sameKind(a, b) ? [] : [`set ${name}: definition changed`],
     ),
     ...nameChanges("", before.objects, after.objects, (name, a, b) =>
-      a.kind === "object" && b.kind === "object" && !sameDefinition(b.data, a.data)
-        ? [`${name}: definition changed`]
-        : [],
+      sameDefinition(b.data, a.data) ? [] : [`${name}: definition changed`],
     ).map((change) => change.trimStart()),
   ];
 }

@@ -2,7 +2,7 @@
 import { TimeSlice } from "../../base/time-slice.js";
 import { SetFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
-import type { ElementBatch, Kernel, ObjectInfo, SetInfo, TableRef } from "../kernel/kernel.js";
+import type { ElementBatch, Kernel, ObjectDump, SetInfo, TableRef } from "../kernel/kernel.js";
 import { Announcements, type Period } from "./announcements.js";
 import { believed, Invalidations, type InvalidationScope } from "./invalidations.js";
 import { driftOf, elementChanges, structureChanges } from "./drift.js";
@@ -50,7 +50,7 @@ export class ObservedTable {
   /** Whether our socket should own the table. */
   own = false;
   /** The named objects of a table that has to be deleted before ours can be created. */
-  former: ReadonlyMap<string, ObjectInfo> = new Map();
+  former: ReadonlyMap<string, ObjectDump> = new Map();
   /** The dynamic sets of a table that has to be deleted before ours can be created. */
   #filled: readonly SetInfo[] = [];
   #condemned = false;
@@ -166,7 +166,7 @@ export class ObservedTable {
   /** Reads the counts of objects that are created again, and the handles of rules beside those that name something that goes. */
   async readReplaced({ objects, chains }: Pick<Decisions, "objects" | "chains">): Promise<void> {
     for (const { name, fate, found } of objects) {
-      if (fate !== "recreate" || found?.kind !== "object") continue;
+      if (fate !== "recreate" || found === undefined) continue;
       const now = await this.kernel.object(this.ref, found);
       if (now !== undefined) this.state.objects.set(name, now);
     }

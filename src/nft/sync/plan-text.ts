@@ -6,7 +6,7 @@ import { VerdictRegistry } from "../elements/verdict-registry.js";
 import { verdictText } from "../language/verdicts.js";
 import { CATCH_ALL } from "../elements/rows.js";
 import { durationText } from "../printing/value-text.js";
-import { rangeRows } from "../language/intervals.js";
+import { catchAllIn, rangeRows } from "../language/intervals.js";
 import { commentOf } from "../bytes/names-and-comments.js";
 import { keyOfType } from "../language/object-kinds.js";
 import { renderTable } from "./print.js";
@@ -66,7 +66,9 @@ function commandOf(
       const spec = desired.setSpec(op.set);
       if (op.op === "flush") return `flush ${isMap(op.set) ? "map" : "set"} ${place} ${op.set}\n`;
       if (spec === undefined) return undefined;
-      return command(`element ${place} ${op.set} { ${elementsText(op.elements, spec).join(", ")} }`);
+      // nft 1.0.6 does not know `destroy`. A catch-all element may be gone, and nft 1.0.6 could not delete it anyway.
+      const verb = op.op === "destroy" && catchAllIn(op.elements) < 0 ? "delete" : op.op;
+      return `${verb} element ${place} ${op.set} { ${elementsText(op.elements, spec).join(", ")} }\n`;
     }
     case "object": {
       const key = keyOfType(op.objType, op.object);
@@ -75,8 +77,6 @@ function commandOf(
         return declaration(op, { objects: new Map([[key, { ...object, data: op.data }]]) });
       return command(`${key.slice(0, -op.object.length)}${place} ${op.object}`);
     }
-    case "flowtable":
-      return command(`flowtable ${place} ${op.flowtable}`);
   }
 }
 

@@ -13,7 +13,7 @@
  * data of an element is replaced.
  */
 import { DATA_VERDICT, SetFlag } from "../kernel/constants.js";
-import type { ElementBatch, ObjectInfo, Op, SetInfo, TableRef } from "../kernel/kernel.js";
+import type { ElementBatch, ObjectDump, Op, SetInfo, TableRef } from "../kernel/kernel.js";
 import { sameExprs } from "../kernel/normalize.js";
 import { type ComparableRule, type DesiredChain, type Edit, editScript, type PreparedRule } from "./diff.js";
 import type { Packing } from "../elements/packing.js";
@@ -30,7 +30,7 @@ import type { FaultyObject, OperationCounts } from "./apply-result.js";
 type Origin = Omit<FaultyObject, "errno" | "text" | "key" | "position">;
 
 export interface PlannedOp {
-  readonly op: Op;
+  readonly op: Exclude<Op, { kind: "flowtable" }>;
   readonly origin: Origin;
 }
 
@@ -57,12 +57,12 @@ export interface SetPlan {
   readonly change?: PackedChange;
 }
 
-/** A change of a named object, or the removal of another program's flowtable. */
+/** A change of a named object. */
 export interface ObjectPlan {
   /** Its key ("counter web"). */
   readonly name: string;
   readonly fate: Exclude<ObjectFate, "keep">;
-  readonly found: ObjectInfo | undefined;
+  readonly found: ObjectDump | undefined;
   readonly desired: DesiredObject | undefined;
 }
 
@@ -90,7 +90,7 @@ export interface PlanInput {
   readonly sets: readonly SetPlan[];
   readonly objects: readonly ObjectPlan[];
   /** By key: the objects of a table that is deleted first. Those that replace them continue their counts. */
-  readonly former: ReadonlyMap<string, ObjectInfo>;
+  readonly former: ReadonlyMap<string, ObjectDump>;
   /** Whether to empty verdict maps before deleting them (quirks.ts). */
   readonly flushMaps: boolean;
   /** Whether to delete elements of sets with timeouts even if they may not exist: the kernel may have ended them. */
@@ -148,10 +148,16 @@ export class Plan {
   }
 
   /** @param count number of objects that the operation adds or deletes. */
-  push(phase: (typeof PHASES)[number], ref: TableRef, op: OfAnyTable<Op>, origin: Origin, count = 1): void {
+  push(
+    phase: (typeof PHASES)[number],
+    ref: TableRef,
+    op: OfAnyTable<PlannedOp["op"]>,
+    origin: Origin,
+    count = 1,
+  ): void {
     this.#ops.get(phase)?.push({ op: { ...op, family: ref.family, table: ref.table }, origin });
     const { kind } = op;
-    const counts = this.counts[kind === "elements" ? "element" : kind === "flowtable" ? "object" : kind];
+    const counts = this.counts[kind === "elements" ? "element" : kind];
     if (op.op === "add" || op.op === "insert") counts.add += count;
     else counts.delete += count;
   }
@@ -244,7 +250,7 @@ function pushTable({ ref, comment, own, portId, state }: Omit<PlanInput, "chains
 }
 
 /**
- * Objects are deleted after everything that refers to them, and added before it. Flowtables are never desired.
+ * Objects are deleted after everything that refers to them, and added before it.
  * @param rest false: only create new objects, for chains that go ahead.
  */
 export function planObjects(
@@ -254,14 +260,10 @@ export function planObjects(
 ): void {
   for (const { name, fate, found, desired } of objects) {
     if (fate === "create" ? state.objects.has(name) : !rest) continue;
-    const object = found?.kind === "flowtable" ? found.flowtable : (found?.object ?? desired?.object);
-    const origin: Origin = { kind: "object", object };
+    const origin: Origin = { kind: "object", object: found?.object ?? desired?.object };
     if (found !== undefined && fate !== "update") {
-      const which =
-        found.kind === "flowtable"
-          ? found
-          : ({ kind: "object", object: found.object, objType: found.objType } as const);
-      plan.push("removeObjects", ref, { op: "delete", ...which }, origin);
+      const { object, objType } = found;
+      plan.push("removeObjects", ref, { op: "delete", kind: "object", object, objType }, origin);
       plan.onCommit(() => void state.objects.delete(name));
     }
     if (desired === undefined) continue;

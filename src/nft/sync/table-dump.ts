@@ -7,7 +7,7 @@ import type {
   ChainInfo,
   ElementBatch,
   Kernel,
-  ObjectInfo,
+  ObjectDump,
   RuleInfo,
   SetDump,
   SetInfo,
@@ -17,7 +17,7 @@ import type { TableFacts } from "./quirks.js";
 import type { Announcements } from "./announcements.js";
 import { anonymousContent, type ComparableRule, comparableRule, referencesOf } from "./diff.js";
 import { commentOf } from "../bytes/names-and-comments.js";
-import { keyOfFound } from "../language/object-kinds.js";
+import { keyOfType } from "../language/object-kinds.js";
 
 /** The known state of our table in the kernel. */
 export interface KernelState {
@@ -29,8 +29,8 @@ export interface KernelState {
   readonly chains: Map<string, KernelChain>;
   /** Named sets only: anonymous sets are part of their rules. `count` is the number of elements at the read, if the kernel reports it. */
   readonly sets: Map<string, SetInfo & Pick<SetDump, "count">>;
-  /** Named objects and flowtables, by key ("counter web", "flowtable f"). */
-  readonly objects: Map<string, ObjectInfo>;
+  /** Named objects, by key ("counter web"). */
+  readonly objects: Map<string, ObjectDump>;
   /** Sets with elements that a specification cannot express. They are created again. */
   readonly unusable: Set<string>;
 }
@@ -146,7 +146,8 @@ async function readOnce(
   const others = table.use - named.length - found.length;
   const chains = await readChains(kernel, ref, others, options.likelyChains);
   if (chains.length < others && options.hasObjects !== true) found = await kernel.objects(ref);
-  for (const object of found) state.objects.set(keyOfFound(object), object);
+  // Flowtables cannot be declared, so others' stay.
+  for (const one of found) if (one.kind === "object") state.objects.set(keyOfType(one.objType, one.object), one);
   const rules = await kernel.rules(ref);
   const wanted = rules.filter((rule) => options.wantsChain(rule.chain));
   const anonymous = await readAnonymous(kernel, ref, wanted, sets);

@@ -90,6 +90,7 @@ const KNOWN: readonly KnownDifference[] = [
     reason: "nft does not know the type of a connection's port",
   },
   { listed: /!= .*!= |^arp htype|dscp .*\/4/, ours: /@[nt]h,/, reason: "nft lists parts of fields as other fields" },
+  { listed: /exthdr/, ours: /ct l3proto .*exthdr/, reason: "nft takes the connection's protocol for the packet's" },
   { listed: /!= \d+-\d+/, ours: / < \d+ .* > \d+/, reason: "nft joins comparisons of two fields" },
   { listed: /\{ (0x)?1, (0x)?2, |== \{ 64/, ours: /\{ /, reason: "nft lists sets of raw fields without their type" },
   { listed: /tcp flags (!=|==) 0x/, ours: / \| /, reason: "we print flags by name" },
