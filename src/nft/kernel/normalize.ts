@@ -153,8 +153,10 @@ function withTimeoutLike(other: Expr, expr: Expr): Expr {
 
 /** Whether both lists do the same, in the same order. */
 export function sameExprs(a: readonly Expr[], b: readonly Expr[]): boolean {
-  return (
-    a.length === b.length &&
-    a.every((expr, i) => isDeepStrictEqual(normalizeExpr(expr), normalizeExpr(withTimeoutLike(expr, b[i]))))
-  );
+  return sameNormalExprs(a.map(normalizeExpr), b.map(normalizeExpr));
+}
+
+/** The same for expressions in their normal form. */
+export function sameNormalExprs(a: readonly Expr[], b: readonly Expr[]): boolean {
+  return a.length === b.length && a.every((expr, i) => isDeepStrictEqual(expr, withTimeoutLike(expr, b[i])));
 }

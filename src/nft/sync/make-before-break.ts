@@ -18,33 +18,43 @@
  * - Elements with verdicts do not go ahead: their chains may come with the last transaction. Nor do ranges, whose two ends belong together.
  */
 import type { PackedChange } from "../elements/batch-writer.js";
-import { namesAny, type PlanInput, type SetPlan } from "./plan.js";
+import { type ChainPlan, namesAny, type PlanInput, type SetPlan } from "./plan.js";
 import type { Decisions } from "./decisions.js";
 import { type KernelState, packetsComeBy } from "./table-dump.js";
 
 /** Maximum number of elements in a transaction, unless TableOptions set another one. */
 export const PIECE_ELEMENTS = 16_384;
 
+/** Maximum number of rules in a transaction of chains that go ahead, unless one chain has more. The kernel checks each rule's sets and chains. */
+const PIECE_RULES = 2048;
+
 /**
- * Returns the chains without a hook that go ahead, and the still empty sets that their rules name. A chain whose rules name an object that is created
- * again must wait for it. Undefined if no chain has to go ahead.
+ * Returns the chains without a hook that go ahead, and the still empty sets that their rules name, in parts for one transaction each. A chain whose
+ * rules name an object that is created again must wait for it.
  */
 export function chainsAhead(
   { chains, sets, dirty, ahead, going }: Decisions,
   state: KernelState,
-): Pick<PlanInput, "chains" | "sets"> | undefined {
+): Pick<PlanInput, "chains" | "sets">[] {
   const isNew = (name: string): boolean => !state.chains.has(name);
   const leadsToNew = packetsComeBy(state) && [...dirty.newlyUsed].some(isNew);
-  if (!leadsToNew && ahead.size === 0) return undefined;
-  const named = new Set<string>();
-  const first = chains.filter(({ name, desired }) => {
-    if (desired === undefined || desired.spec.base !== undefined || !isNew(name)) return false;
-    if (namesAny(desired.rules, going)) return false;
-    for (const { refs } of desired.rules) for (const set of refs.sets) named.add(set);
-    return true;
-  });
-  if (first.length === 0) return undefined;
-  return { chains: first, sets: sets.filter(({ name, action }) => named.has(name) && action === "create") };
+  const parts: { readonly chains: ChainPlan[]; readonly named: Set<string>; rules: number }[] = [];
+  for (const plan of chains) {
+    const { name, desired } = plan;
+    if (desired === undefined || desired.spec.base !== undefined || !isNew(name)) continue;
+    if (namesAny(desired.rules, going)) continue;
+    let part = parts.at(-1);
+    if (part === undefined || part.rules + desired.rules.length > PIECE_RULES)
+      parts.push((part = { chains: [], named: new Set(), rules: 0 }));
+    part.rules += desired.rules.length;
+    part.chains.push(plan);
+    for (const { refs } of desired.rules) for (const set of refs.sets) part.named.add(set);
+  }
+  if (!leadsToNew && ahead.size === 0 && parts.length < 2) return [];
+  return parts.map((part) => ({
+    chains: part.chains,
+    sets: sets.filter(({ name, action }) => part.named.has(name) && action === "create"),
+  }));
 }
 
 /** The part for one transaction. */

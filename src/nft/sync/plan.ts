@@ -13,8 +13,9 @@
  * data of an element is replaced.
  */
 import { DATA_VERDICT, SetFlag } from "../kernel/constants.js";
+import { TimeSlice } from "../../base/time-slice.js";
 import type { ElementBatch, ObjectDump, Op, SetInfo, TableRef } from "../kernel/kernel.js";
-import { sameExprs } from "../kernel/normalize.js";
+import { sameNormalExprs } from "../kernel/normalize.js";
 import { type ComparableRule, type DesiredChain, type Edit, editScript, type PreparedRule } from "./diff.js";
 import type { Packing } from "../elements/packing.js";
 import { catchAllIn, withCatchAll } from "../language/intervals.js";
@@ -220,15 +221,19 @@ function userdataOf(comment: string | undefined): { readonly userdata?: Uint8Arr
   return userdata === undefined ? {} : { userdata };
 }
 
-/** Adds the operations for the input. When the plan is settled, `input.state` matches the kernel. */
-export function planTable(input: PlanInput, plan: Plan): void {
+/** Adds the operations for the input. When the plan is settled, `input.state` matches the kernel. Yields to the event loop now and then. */
+export async function planTable(input: PlanInput, plan: Plan): Promise<void> {
   const { state } = input;
   if (state.inTheWay) plan.push("addTable", input.ref, { op: "delete", kind: "table" }, { kind: "table" });
   const { table } = state;
   const claims = table !== undefined && !isDormant(state) && fateOf(table, input.own, input.portId) === "update";
   if (state.inTheWay || table === undefined || claims) pushTable(input, plan);
   for (const set of input.sets) planSet(input, set, plan);
-  for (const chain of input.chains) planChain(input, chain, plan);
+  const slice = new TimeSlice();
+  for (const chain of input.chains) {
+    planChain(input, chain, plan);
+    if (slice.spent) await slice.yield();
+  }
 }
 
 /**
@@ -399,7 +404,7 @@ export function needsHandles(kernel: KernelChain, desired: DesiredChain): boolea
 }
 
 export function sameRule(a: ComparableRule, b: ComparableRule): boolean {
-  return a.comment === b.comment && sameExprs(a.canonical, b.canonical);
+  return a.comment === b.comment && sameNormalExprs(a.canonical, b.canonical);
 }
 
 /** Whether the kernel's chain can be kept. The policy can be changed in place, but not the hook or the comment. */

@@ -1,4 +1,5 @@
 /** Reads the kernel's state of a table at one moment. */
+import { TimeSlice } from "../../base/time-slice.js";
 import { sideBySide } from "../../base/side-by-side.js";
 import { ChainFlag, SetFlag, TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
@@ -153,7 +154,9 @@ async function readOnce(
   const anonymous = await readAnonymous(kernel, ref, wanted, sets);
   const byChain = Map.groupBy(rules, ({ chain }) => chain);
   const bound = new Set(chains.flatMap(({ chain, flags }) => ((flags & ChainFlag.binding) === 0 ? [] : chain)));
+  const slice = new TimeSlice();
   for (const { chain, base, userdata } of chains) {
+    if (slice.spent) await slice.yield();
     if (bound.has(chain)) continue;
     const its = (byChain.get(chain) ?? []).map((rule) => withBound(toKernelRule(rule, anonymous), bound, byChain));
     state.chains.set(chain, { base, comment: commentOf(userdata), rules: its });

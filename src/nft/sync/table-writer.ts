@@ -1,7 +1,7 @@
 /** Writes the desired state of a table to the kernel. */
 import { performance } from "node:perf_hooks";
 
-import { inTurn } from "../../base/time-slice.js";
+import { inTurn, TimeSlice } from "../../base/time-slice.js";
 import { SetFlag } from "../kernel/constants.js";
 import { nextGeneration } from "../kernel/generation.js";
 import type { ElementBatch, Kernel } from "../kernel/kernel.js";
@@ -14,7 +14,17 @@ import { chainsAhead, Outgoing, type Piece, PIECE_ELEMENTS } from "./make-before
 import { emptyState } from "./table-dump.js";
 import { ObservedTable, type Reading } from "./observed-table.js";
 import { Ownership } from "./ownership.js";
-import { holdsOn, isTimed, type Names, Plan, type PlanInput, planObjects, planTable, planWaking } from "./plan.js";
+import {
+  type ChainPlan,
+  holdsOn,
+  isTimed,
+  type Names,
+  Plan,
+  type PlanInput,
+  planObjects,
+  planTable,
+  planWaking,
+} from "./plan.js";
 import { planText, type TablePlan } from "./plan-text.js";
 import { commitPlan, isDrift, joinResults, TableError, toTableError } from "./results.js";
 import { type Decisions, decideChanges } from "./decisions.js";
@@ -102,7 +112,7 @@ export class TableWriter {
       for await (const { sets } of outgoing.pieces(Infinity)) {
         const input = await this.#planInput({ ...decisions, sets }, new Set(), await view.readSaved(decisions.sets));
         planObjects(input, true, plan);
-        planTable(input, plan);
+        await planTable(input, plan);
         planWaking(input, plan);
       }
     } finally {
@@ -287,6 +297,7 @@ export class TableWriter {
     const { state } = this.observed;
     const isFirst = typeof this.#inherited === "string";
     this.#markInherited();
+    const slice = new TimeSlice();
     const decisions = decideChanges(
       this.#desired,
       state,
@@ -294,24 +305,27 @@ export class TableWriter {
       pieceElements,
       isFirst && gracePeriodMs > 0,
     );
+    if (slice.spent) await slice.yield();
     const { inherited } = decisions;
     const kept = typeof this.#inherited === "object" ? this.#inherited : inherited;
     if (isFirst) this.#inherited = inherited.sets.size > 0 ? "kept" : "unknown";
     const saved = filled ?? (await this.observed.readSaved(decisions.sets));
     const outgoing = new Outgoing(decisions);
     const { objects } = decisions;
+    let rest = decisions.chains;
     const write = async ({ sets, last }: Piece): Promise<void> => {
       const plan = new Plan();
-      const changes = { chains: last ? decisions.chains : [], sets, objects };
+      const changes = { chains: last ? rest : [], sets, objects };
       const input = await this.#planInput(changes, kept.chains, saved);
       planObjects(input, last, plan);
-      planTable(input, plan);
+      await planTable(input, plan);
       written.push(await this.#write(plan));
       outgoing.settle(sets, this.#clock.now() + gracePeriodMs);
     };
     try {
       await this.observed.readReplaced(decisions);
-      written.push(...(await this.#writeChainsAhead(decisions)));
+      const ahead = await this.#writeChainsAhead(decisions, written);
+      rest = rest.filter((chain) => !ahead.has(chain));
       await inTurn(outgoing.pieces(pieceElements), write);
       await outgoing.settled();
       const waking = new Plan();
@@ -374,19 +388,26 @@ export class TableWriter {
     };
   }
 
-  /** See make-before-break.ts. If the kernel refuses this transaction, it also refuses the next one, which reports the error. */
-  async #writeChainsAhead(decisions: Decisions): Promise<ApplyResult[]> {
-    const first = chainsAhead(decisions, this.observed.state);
-    if (first === undefined) return [];
-    const plan = new Plan();
-    const input = await this.#planInput({ ...first, objects: decisions.objects }, new Set(), new Map());
-    planObjects(input, false, plan);
-    planTable(input, plan);
-    try {
-      return [await this.#write(plan)];
-    } catch (error) {
-      if (error instanceof TableError && error.code === "refused") return [];
-      throw error;
+  /**
+   * See make-before-break.ts. Returns the chains that are written. If the kernel refuses this transaction, it also refuses the next one, which reports
+   * the error.
+   */
+  async #writeChainsAhead(decisions: Decisions, written: ApplyResult[]): Promise<Set<ChainPlan>> {
+    const { objects } = decisions;
+    const ahead = new Set<ChainPlan>();
+    for (const part of chainsAhead(decisions, this.observed.state)) {
+      const plan = new Plan();
+      const input = await this.#planInput({ ...part, objects }, new Set(), new Map());
+      planObjects(input, false, plan);
+      await planTable(input, plan);
+      try {
+        written.push(await this.#write(plan));
+      } catch (error) {
+        if (error instanceof TableError && error.code === "refused") break;
+        throw error;
+      }
+      for (const chain of part.chains) ahead.add(chain);
     }
+    return ahead;
   }
 }
