@@ -112,8 +112,6 @@ function* mergePlaces(places: readonly SlicePlace[], family: IpFamily): Pieces<E
 class MergedCandidates {
   readonly #words: number[] = [];
   readonly #ports: number[] = [];
-  /** The port of all endpoints so far, or undefined if they differ. */
-  #port: number | undefined;
   readonly #locals: boolean[] = [];
   readonly #states: number[] = [];
   #hints: Hints[] | undefined;
@@ -126,7 +124,6 @@ class MergedCandidates {
   constructor(private readonly family: IpFamily) {}
 
   add(slice: SliceRecord, port: number): void {
-    this.#port = this.#ports.length === 0 || this.#port === port ? port : undefined;
     if (slice.hints !== undefined) this.#hints ??= this.#states.map(() => NO_HINTS);
     const endpoints = slice.endpoints.onPort(port);
     const width = wordsOf(this.family);
@@ -151,7 +148,7 @@ class MergedCandidates {
 
   list(): EndpointColumns {
     const locals = this.#locals.includes(true) ? this.#locals : undefined;
-    const endpoints = new EndpointList(this.family, this.#ports.length, this.#words, this.#port ?? this.#ports, locals);
+    const endpoints = new EndpointList(this.family, this.#ports.length, this.#words, this.#ports, locals);
     const details = { zone: (index: number) => this.#zone(index), all: () => this.#allDetails() };
     return { endpoints, states: this.#states, hints: this.#hints, details };
   }

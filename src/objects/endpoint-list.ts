@@ -157,17 +157,6 @@ export class EndpointList implements Iterable<Endpoint> {
     return new EndpointList(this.family, words.length / count, words, ofPart, locals?.slice(from, end));
   }
 
-  /** These endpoints, and then those of the other list. */
-  followedBy(other: EndpointList): EndpointList {
-    const portsOf = ({ ports, length }: EndpointList): readonly number[] =>
-      typeof ports === "number" ? new Array<number>(length).fill(ports) : ports;
-    const localsOf = ({ locals, length }: EndpointList): readonly boolean[] =>
-      locals ?? new Array<boolean>(length).fill(false);
-    const ports = this.ports === other.ports ? this.ports : [...portsOf(this), ...portsOf(other)];
-    const locals = this.locals === other.locals ? this.locals : [...localsOf(this), ...localsOf(other)];
-    return new EndpointList(this.family, this.length + other.length, [...this.words, ...other.words], ports, locals);
-  }
-
   /** The endpoints whose index passes, in the same order. */
   filter(passes: (index: number) => boolean): EndpointList {
     const indices: number[] = [];

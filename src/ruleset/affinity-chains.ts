@@ -1,5 +1,5 @@
 /**
- * ClientIP affinity as rules. A service port has a set of clients, which packets fill themselves. It has one chain per list, with
+ * ClientIP affinity as rules. A service has a set of clients, which packets fill themselves. Each port has one chain per list, with
  * one rule per endpoint. These rules use elements of shared maps; affinity-numbers.ts explains how, and why a
  * single rule is not enough. No endpoint has its own chain or set, because the kernel finds a set by walking the list of all
  * sets in the table.
@@ -16,7 +16,7 @@ import { goto, jump, markForMasquerade, rule, setPriority } from "./statements.j
 import { listsInUse, NUMBERED, numberOf, numbersOf } from "./affinity-numbers.js";
 
 /**
- * Maximum number of clients remembered per service port, so that spoofed addresses cannot exceed it. It is a multiple of 65,536
+ * Maximum number of clients remembered per service, so that spoofed addresses cannot exceed it. It is a multiple of 65,536
  * on purpose. The kernel reserves buckets for the last 16 bits of a set's size (rhashtable_params.nelem_hint): a megabyte for
  * 65,535, and nothing for this size.
  */

@@ -1,5 +1,5 @@
 /**
- * ClientIP affinity. Packets fill one set per service port with the client's address and the number of the endpoint that it
+ * ClientIP affinity. Packets fill one set per service with the client's address and the number of the endpoint that it
  * was sent to. A number stands for one endpoint of one service port, from the moment that it joins until it goes, and never for
  * another. So the elements of `sticky-cluster` and `sticky-local` decide which clients are remembered. When an endpoint goes,
  * its number goes too, and all its clients are forgotten in the same transaction. If it comes back, it gets a new number. The

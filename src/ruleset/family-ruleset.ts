@@ -17,13 +17,14 @@ import {
 } from "./connection-counts.js";
 import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limit-chains.js";
-import { AffinityNumbers, LIST_KINDS } from "./affinity-numbers.js";
+import { AffinityNumbers } from "./affinity-numbers.js";
 import { attribute, type Attribution } from "./attribution.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import { KernelOrder } from "./kernel-order.js";
 import { KeyPacker, type ServiceKey, unpackServiceKey } from "./key-packer.js";
+import { LOCAL_INDEX_BASE, ownNames } from "./names.js";
 import { RulesOnDemand } from "./on-demand.js";
-import { ownObjects } from "./own-objects.js";
+import { hasOwnObjects, ownObjects } from "./own-objects.js";
 import { differInEndpoints, forEachAddress, ServiceExpander } from "./service-expander.js";
 import { type Expansion, NOTHING_EXPANDED } from "./expansion.js";
 import type { PortName, ServicePortState } from "./service-port-state.js";
@@ -84,8 +85,8 @@ const MOST_PORTS = 16;
 /** Maximum number of endpoint elements that are added or removed at once: takes 1 to 3 ms. */
 const MOST_LISTED = 4096;
 
-/** A chain or set of a single port costs the kernel about as much as this many elements. */
-const OWN_OBJECT = 64;
+/** The chains of a single port cost the kernel about as much as this many elements. */
+const OWN_CHAINS = 128;
 
 function addressesOf({ externalIPs, loadBalancerIPs, nodePort }: ServicePortView): number {
   return 1 + externalIPs.length + loadBalancerIPs.length + (nodePort === 0 ? 0 : 1);
@@ -95,7 +96,7 @@ function addressesOf({ externalIPs, loadBalancerIPs, nodePort }: ServicePortView
 function weightOf(state: ServicePortState): number {
   const { view, cluster, local, slots } = state;
   const places = slots === undefined ? cluster.length + local.length : slots.cluster.length + slots.local.length;
-  return addressesOf(view) * (1 + places) + OWN_OBJECT * ownObjects(state).length;
+  return addressesOf(view) * (1 + places) + (hasOwnObjects(view) ? OWN_CHAINS : 0);
 }
 
 /** Length of the state's longest list, in endpoints or slots. */
@@ -246,8 +247,9 @@ export class FamilyRuleset {
         if (former !== undefined) stays[at] = 1;
       } else {
         const state = ordering(view, former, after);
-        if (former !== undefined && differInEndpoints(former, state)) {
-          weight += yield* this.#replaceEndpoints(former, state, present, at);
+        if (former !== undefined && lengthOf(state) <= MOST_LISTED && differInEndpoints(former, state)) {
+          weight += this.#replaceEndpoints(former, state);
+          present[at] = state;
           stays[at] = 1;
         } else {
           this.#declareOwn([state]);
@@ -273,9 +275,13 @@ export class FamilyRuleset {
     let end = 0;
     for (const state of after) present[end++] = state;
     for (let i = 0; i < before.length; i++) if (stays[i] === 0) present[end++] = before[i];
+    // All ports of the service share a set of clients.
+    let sharing = present.filter(({ affinity }) => affinity !== undefined).length;
     while (present.length > after.length) {
       yield* this.#endLast(present);
       const state = present.pop()!;
+      if (state.affinity !== undefined && --sharing > 0) kept.add(ownNames(state.view).clients);
+      else if (sharing === 0) kept.delete(ownNames(state.view).clients);
       this.#removeOwn([state], kept);
       yield Math.min(weightOf(state), MOST_LISTED);
     }
@@ -316,35 +322,20 @@ export class FamilyRuleset {
   }
 
   /**
-   * Changes the port `present[at]` to a state that differs only in endpoints. Yields after each part but the last. Yields and
-   * returns the number of element operations: one deletion and one addition per changed element.
+   * Changes a port to a state that differs only in endpoints. Returns the number of element operations: one deletion and one
+   * addition per changed element.
    */
-  *#replaceEndpoints(
-    former: ServicePortState,
-    state: ServicePortState,
-    present: ServicePortState[],
-    at: number,
-  ): Generator<number, number> {
+  #replaceEndpoints(former: ServicePortState, state: ServicePortState): number {
     let changed = 0;
-    const replacing: Expansion = {
+    this.#expander.expandPart(state, 0, MOST_LISTED, {
       ...this.#adding,
       endpoints: (set, key, base, endpoints) => {
+        const before = base === LOCAL_INDEX_BASE ? former.local : former.cluster;
+        if (endpoints.words === before.words && endpoints.ports === before.ports) return;
         changed += set.replaceList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length);
       },
-    };
-    const [part, length] = [partOf(state), lengthOf(state)];
-    for (let from = 0, end = part; from < length; from = end, end += part) {
-      if (LIST_KINDS.every((kind) => state[kind].slice(from, end).equals(former[kind].slice(from, end)))) continue;
-      this.#expander.expandPart(state, from, end, replacing);
-      this.#expander.expandPart(former, from, end, { ...this.#removing, endpoints: () => undefined });
-      if (end >= length) break;
-      const mixed = (kind: ListKind): EndpointList =>
-        state[kind].slice(0, end).followedBy(former[kind].slice(end, length));
-      present[at] = { ...former, cluster: mixed("cluster"), local: mixed("local") };
-      yield 2 * changed;
-      changed = 0;
-    }
-    present[at] = state;
+    });
+    this.#expander.expandPart(former, 0, MOST_LISTED, { ...this.#removing, endpoints: () => undefined });
     return 2 * changed;
   }
 

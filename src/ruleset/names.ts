@@ -129,7 +129,7 @@ export function ownComment(view: ServicePortView): { comment?: string } {
   return /^[\x20-\x7e]*$/.test(id) && !id.includes('"') ? { comment: id.slice(0, COMMENT_BYTES) } : {};
 }
 
-/** Names of the chains and the set that belong to a service port. `sticky` means ClientIP affinity: new names would forget the clients. */
+/** Names of the chains and the set that belong to a service port, or to all ports of its service. `sticky` means ClientIP affinity: new names would forget the clients. */
 export function ownNames(view: ServicePortView) {
   const parts = portParts(view);
   const base = ownName(parts);
@@ -140,6 +140,7 @@ export function ownNames(view: ServicePortView) {
     sharedFirewall: (address: string) => `source-ranges-${ownName([...parts, "shared", address.replaceAll(":", ".")])}`,
     draw: { cluster: `sticky-cluster-${base}`, masq: `sticky-masq-${base}`, local: `sticky-local-${base}` },
     remember: { cluster: `sticky-cluster-remember-${base}`, local: `sticky-local-remember-${base}` },
-    clients: `sticky-clients-${base}`,
+    /** One for all ports of the service: for each rule with a set, the kernel walks the list of all sets. */
+    clients: `sticky-clients-${ownName(view.service.split("/"))}`,
   };
 }

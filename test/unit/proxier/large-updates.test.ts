@@ -17,7 +17,7 @@ import { putObjects } from "../../support/decoded.js";
 import { countTurns } from "../../support/counted-turns.ts";
 import { SILENT } from "../../support/log.ts";
 import { snapshot } from "../../support/snapshot.ts";
-import { fakeTime, pass } from "./support/fake-time.js";
+import { fakeTime, pass, passInSteps } from "./support/fake-time.js";
 import { makeProxier } from "./support/proxier.js";
 import { type Refusals, refuse, type Telling } from "./support/refusing.js";
 import { someOf } from "../../lab/length.ts";
@@ -524,7 +524,7 @@ describe("one port with many endpoints", () => {
     };
     const write = async (): Promise<void> => {
       proxier.flush();
-      await pass(3000);
+      await passInSteps(3000);
       await Promise.all(writes);
     };
     putMany(1);
@@ -546,7 +546,7 @@ describe("one port with many endpoints", () => {
     await begin(small("10.244.3.1"));
     putMany(1);
     proxier.flush();
-    await pass(3000);
+    await passInSteps(3000);
     const refusals = refuse(kernel);
     let parts = 0;
     refusals.refuses = (op) => op.kind === "elements" && op.set.startsWith("endpoints-") && ++parts >= part;
@@ -557,10 +557,10 @@ describe("one port with many endpoints", () => {
     refusals.refuses = () => false;
     put(small("10.244.3.2"));
     proxier.flush();
-    await pass(60_000);
+    await passInSteps(60_000);
     put(small("10.244.3.1"));
     proxier.flush();
-    await pass(3000);
+    await passInSteps(3000);
     expect(await served(kernel)).toEqual(await servedWith(50_001));
   });
 
@@ -568,7 +568,7 @@ describe("one port with many endpoints", () => {
     await begin(small("10.244.3.1"));
     putMany(1);
     proxier.flush();
-    await pass(3000);
+    await passInSteps(3000);
     const before = sizes.length;
     proxier.remove("Service", "default/many");
     proxier.flush();
@@ -607,7 +607,7 @@ it("many services that change at once are written a few at a time, and an addres
   };
   make3000("10.244.1.2", SERVICES - 7);
   proxier.flush();
-  await pass(3000);
+  await passInSteps(3000);
   expect(gaps).toEqual([]);
   expect(Math.max(...sizes)).toBeLessThan(4096);
   const all = await served(kernel);
@@ -615,7 +615,7 @@ it("many services that change at once are written a few at a time, and an addres
   expect(all.filter((line) => line.includes("0af40101"))).toEqual([]);
   for (let i = 0; i < SERVICES; i++) proxier.remove("Service", `default/s${i}`);
   proxier.flush();
-  await pass(3000);
+  await passInSteps(3000);
   expect(await served(kernel)).toEqual(await expected());
   expect(Math.max(...sizes)).toBeLessThan(4096);
 });

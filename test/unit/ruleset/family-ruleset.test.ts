@@ -6,6 +6,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import { FamilyRuleset } from "../../../src/ruleset/family-ruleset.js";
 import { Table } from "../../../src/nft/engine-exports.js";
+import { ownNames } from "../../../src/ruleset/names.js";
 import { RULESET_OPTIONS } from "./ruleset-options.ts";
 import { PLAIN_VIEW } from "../model/objects.ts";
 
@@ -95,7 +96,7 @@ describe("refused objects", () => {
       ...own.map((chain) => ({ kind: "chain", chain, ...fault }) as const),
       {
         kind: "set",
-        set: own.find((name) => name.startsWith("sticky-masq"))!.replace("masq", "clients"),
+        set: ownNames(WEB).clients,
         ...fault,
       },
       { kind: "element", set: "services", key: Uint8Array.of(10, 96, 0, 2, 6, 0, 0, 0, 0, 80, 0, 0), ...fault },
