@@ -222,22 +222,21 @@ describe("a cluster", () => {
 
   test("a field of the Node that cannot be read is logged once, and the rest of the Node is used", async () => {
     await namespace.ip([`addr add ${PLAN.node.ip}/32 dev lo`]);
-    const zone = { "topology.kubernetes.io/zone": 7 };
     const addresses = [
       { type: "InternalIP", address: PLAN.node.ip },
       { type: "ExternalIP", address: "192.0.2.999" },
     ];
-    const node = { ...nodeObject(), status: { addresses }, metadata: { name: NODE, labels: zone } };
+    const node = { ...nodeObject(), spec: { podCIDRs: ["10.244.0.0/99"] }, status: { addresses } };
     await start({}, node);
     await written();
     const nodePortIPs = () => namespace.mustRun(["nft", "list", "set", "ip", "kube-proxy", "nodeport-ips"]);
     expect(await nodePortIPs()).toContain(PLAN.node.ip);
-    await put({ ...node, metadata: { name: NODE, labels: { ...zone, later: "yes" } } });
+    await put({ ...node, metadata: { name: NODE, labels: { later: "yes" } } });
     await put(nodeObject({ addresses: [PLAN.nodeSecond.ip] }));
     await says("node IPs changed");
     const lines = log.split("\n").filter((line) => line.includes('"msg":"ignored"'));
     expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
-      { level: "warn", kind: "Node", object: NODE, field: 'metadata.labels["topology.kubernetes.io/zone"]' },
+      { level: "warn", kind: "Node", object: NODE, field: "spec.podCIDRs[0]" },
       { level: "warn", kind: "Node", object: NODE, field: "status.addresses[1].address" },
     ]);
   });

@@ -183,9 +183,14 @@ export class ApiServer {
     });
   }
 
-  /** Creates or replaces an object; returns its resourceVersion. */
+  /**
+   * Creates or replaces an object; returns its resourceVersion. Throws `NotOfTheApi` for an object that protobuf cannot express,
+   * unless the server answers with JSON only.
+   */
   put(object: KubeJson): string {
-    return String(this.#store.put(object).revision);
+    const stored = this.#store.put(object);
+    if (this.#options.json !== true && stored.resource !== EVENTS) void stored.message;
+    return String(stored.revision);
   }
 
   /** `name` is "namespace/name", or only the name. Returns false if there is no such object. */
