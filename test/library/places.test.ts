@@ -33,6 +33,16 @@ const ACTIONS: Readonly<Record<string, readonly Statement[]>> = {
 };
 const HOOKS = ["prerouting", "input", "forward", "output", "postrouting"] as const;
 
+test("if a chain leads to one at another hook, the error tells the reason", async () => {
+  const table = new Table(kernel, { family: "ip", name: "places" });
+  table.chain({ chain: "to", rules: [{ statements: ACTIONS.dnat }] });
+  const statements = [{ action: "verdict", verdict: "jump to" }] as const;
+  table.chain({ chain: "c", base: { type: "filter", hook: "input", priority: 0 }, rules: [{ statements }] });
+  await expect(table.apply()).rejects.toThrow(
+    "chain c, rule 0: EOPNOTSUPP, an action of it, or of a chain that it leads to, does not work at this hook or with this kernel",
+  );
+});
+
 test.each(Object.entries(ACTIONS))(
   "%s is refused with its place where the kernel refuses it",
   async (name, statements) => {

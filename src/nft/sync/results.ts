@@ -129,5 +129,9 @@ function describeFault(fault: FaultyObject): string {
   const where = Object.entries({ chain, rule, set, object, element }).flatMap(([kind, name]) =>
     name === undefined ? [] : `${kind} ${name}`,
   );
-  return `${where.length === 0 ? fault.kind : where.join(", ")}: ${fault.errno}${fault.text === undefined ? "" : `, ${fault.text}`}`;
+  const isElsewhere = fault.errno === "EOPNOTSUPP" && rule !== undefined;
+  const why = isElsewhere
+    ? ", an action of it, or of a chain that it leads to, does not work at this hook or with this kernel"
+    : "";
+  return `${where.length === 0 ? fault.kind : where.join(", ")}: ${fault.errno}${fault.text === undefined ? "" : `, ${fault.text}`}${why}`;
 }
