@@ -197,14 +197,8 @@ export class ApiConnection {
     }
     if (success) return;
     const { statusCode = 0, headers } = response;
-    if (statusCode >= 400) {
-      const body = Buffer.concat(refused);
-      throw statusError(
-        statusCode,
-        formatOf(response) === "JSON" ? body.toString() : statusIn(body),
-        headers["retry-after"],
-      );
-    }
+    const body = errorBody(response, Buffer.concat(refused));
+    if (statusCode >= 400) throw statusError(statusCode, body, headers["retry-after"]);
     throw new ProtocolError(`HTTP ${statusCode} is not an answer of an API server`);
   }
 
@@ -280,10 +274,11 @@ function formatOf({ headers }: IncomingMessage): BodyFormat {
   return headers["content-type"]?.startsWith(PROTOBUF) === true ? "protobuf" : "JSON";
 }
 
-/** Returns undefined if it cannot be read. */
-function statusIn(body: Buffer): unknown {
+/** The Status object or text of an error answer. Returns undefined if it cannot be read. */
+function errorBody(response: IncomingMessage, bytes: Buffer): unknown {
+  if (formatOf(response) === "JSON") return bytes.toString();
   try {
-    return readObject(body);
+    return readObject(bytes);
   } catch {
     return undefined;
   }

@@ -1,8 +1,8 @@
 /** Reads a list in protobuf while it arrives. It has the same interface as the reader of JSON lists. */
 import type { Fields } from "../../base/unknown.js";
 import { GrowingBytes } from "../growing-bytes.js";
-import { fieldAt, ProtobufReader } from "./protobuf-reader.js";
-import { LIST_META, MAGIC, readFields, TYPE_META } from "./protobuf-objects.js";
+import { fieldAt } from "./protobuf-reader.js";
+import { LIST_META, MAGIC, readFields, readMessage, TYPE_META } from "./protobuf-objects.js";
 
 /** Fields of the envelope, and of the list in it. */
 const TYPE = 1;
@@ -54,10 +54,10 @@ export class ProtobufListReader {
       const value = bytes.subarray(field.start, field.end);
       if (inList) {
         this.#left -= size;
-        if (field.number === METADATA) this.#metadata = new ProtobufReader(value).message(LIST_META, value.length);
+        if (field.number === METADATA) this.#metadata = readMessage(LIST_META, value);
         else if (field.number === ITEMS) yield readFields(this.#itemKind, value);
       } else if (field.number === TYPE) {
-        this.#type = new ProtobufReader(value).message(TYPE_META, value.length);
+        this.#type = readMessage(TYPE_META, value);
       }
     }
     this.#begun.append(bytes.subarray(at));

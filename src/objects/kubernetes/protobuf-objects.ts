@@ -119,7 +119,7 @@ const EVENT: Message = { 1: ["type", NAME], 2: ["object", one({ 1: ["raw", BYTES
 
 /** The fields of an object of this kind, without its kind and version. Throws `SyntaxError`. */
 export function readFields(kind: string, bytes: Buffer): Fields {
-  return new ProtobufReader(bytes).message(OBJECTS[kind] ?? {}, bytes.length);
+  return readMessage(OBJECTS[kind] ?? {}, bytes);
 }
 
 /** An object of any kind. It has no fields but its kind and version if this program does not know the kind. Throws `SyntaxError`. */
@@ -138,6 +138,7 @@ export function readEvent(bytes: Buffer): Fields {
   return { type, object: raw instanceof Buffer ? readObject(raw) : undefined };
 }
 
-function readMessage(message: Message, bytes: Buffer): Fields {
+/** A message that is all of the bytes. Throws `SyntaxError`. */
+export function readMessage(message: Message, bytes: Buffer): Fields {
   return new ProtobufReader(bytes).message(message, bytes.length);
 }

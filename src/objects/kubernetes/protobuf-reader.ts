@@ -7,10 +7,12 @@ import type { Fields } from "../../base/unknown.js";
 /** Wire types (protobuf.dev/programming-guides/encoding). Groups (3 and 4) do not occur in Kubernetes. */
 const VARINT = 0;
 const FIXED64 = 1;
-export const LENGTH_DELIMITED = 2;
+const LENGTH_DELIMITED = 2;
 const FIXED32 = 5;
 /** A longer varint has more than 64 bits. */
 const MAX_VARINT_BYTES = 10;
+/** More than fit into an object of the API. An item can take a few bytes here, and fifty times as much memory. */
+const MAX_ITEMS = 1 << 17;
 
 /** Names of nodes, zones and namespaces that were read before, by their hash. Reading one again allocates nothing. */
 const KNOWN = Array<string>(1 << 12).fill("");
@@ -48,8 +50,9 @@ export function listOf(type: FieldType): FieldType {
       const item = type.read(reader, end, undefined);
       // An array that grows from a literal has no room to spare. Most lists are short.
       if (before === undefined) return [item];
-      (before as unknown[]).push(item);
-      return before;
+      const items = before as unknown[];
+      if (items.push(item) > MAX_ITEMS) throw new SyntaxError(`a list has more than ${MAX_ITEMS} items`);
+      return items;
     },
   };
 }
@@ -101,13 +104,8 @@ export class ProtobufReader {
       const valueEnd = type.wire === LENGTH_DELIMITED ? this.endOf(end) : end;
       object[name] = type.read(this, valueEnd, object[name]);
     }
-    this.checkEnd(end);
-    return object;
-  }
-
-  /** Throws if the last field of a message that ends here was longer. */
-  checkEnd(end: number): void {
     if (this.at > end) throw new SyntaxError("a field exceeds its message");
+    return object;
   }
 
   /** Number and wire type of a field. */

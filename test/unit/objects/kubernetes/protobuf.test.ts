@@ -485,6 +485,15 @@ describe("malformed protobuf", () => {
     expect(decode("EndpointSlice", items[0])).toEqual(decode("EndpointSlice", slice));
   });
 
+  test("a list of more items than an object can have is refused", () => {
+    const many = (field: number, count: number) => Buffer.alloc(2 * count, Buffer.from([(field << 3) | 2, 0]));
+    for (const field of [2, 3]) {
+      const list = (count: number) => encodeList(TYPES.EndpointSlice, META, [many(field, count)]);
+      expect(readList("EndpointSlice", "protobuf", [list(1 << 17)]).items).toHaveLength(1);
+      expect(() => readList("EndpointSlice", "protobuf", [list((1 << 17) + 1)])).toThrow(/more than 131072 items$/);
+    }
+  });
+
   test("messages that are nested deeply are skipped, or refused", () => {
     let deep: Buffer = Buffer.alloc(0);
     for (let depth = 0; depth < 2000; depth++) deep = delimited(1, deep);
