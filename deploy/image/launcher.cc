@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ int main(int argc, char** argv) {
   std::string script = root + "/bin/" + name;
   if (name.empty() || name[0] == '.' || access(script.c_str(), R_OK) != 0) script = root + "/dist/main.js";
   std::string snapshot = root + "/daemon.blob";
+
+  // Otherwise glibc keeps freed memory for each thread.
+  setenv("MALLOC_ARENA_MAX", "1", 0);
 
   // SIGUSR1 must not open Node's inspector.
   std::string node = NODE;

@@ -25,7 +25,7 @@ Listener::Listener(const NetNamespace& netns, const ListenerOptions& options)
     : options_(options),
       socket_(netns, options.protocol),
       signal_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      buffer_(options.datagram) {
+      buffer_(new uint8_t[options.datagram]) {
   if (!signal_.valid()) throw Failure::System("eventfd", errno);
   socket_.SetReceiveBuffer(options.receive_buffer);
   Join();
@@ -87,7 +87,7 @@ bool Listener::ReadAll() {
   // drop (NETLINK_S_CONGESTED). A dump made at that report may lack the later changes.
   bool congested = false;
   for (;;) {
-    const ssize_t got = socket_.Receive(buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+    const ssize_t got = socket_.Receive(buffer_.get(), options_.datagram, MSG_DONTWAIT);
     if (got == -EAGAIN) {
       if (congested) handlers_.lost();
       return true;
@@ -102,7 +102,7 @@ bool Listener::ReadAll() {
       return false;
     }
     int left = static_cast<int>(got);
-    for (auto* message = reinterpret_cast<const nlmsghdr*>(buffer_.data()); mnl_nlmsg_ok(message, left);
+    for (auto* message = reinterpret_cast<const nlmsghdr*>(buffer_.get()); mnl_nlmsg_ok(message, left);
          message = mnl_nlmsg_next(message, &left)) {
       try {
         handlers_.message(message);

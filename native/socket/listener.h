@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -68,7 +69,8 @@ class Listener {
   // Readable when the thread must end or has tasks.
   const Fd signal_;
   Handlers handlers_;
-  std::vector<uint8_t> buffer_;
+  // Without values, because few datagrams are long: the memory that they do not reach is never used.
+  const std::unique_ptr<uint8_t[]> buffer_;
   std::thread thread_;
   std::mutex mutex_;
   bool stopping_ = false;

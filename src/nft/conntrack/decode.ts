@@ -19,7 +19,7 @@ interface Block {
 /**
  * Cached texts of recent addresses, by a hash of their bytes. Even a table of many entries has few VIPs and endpoints.
  */
-const CACHED = 16_384;
+const CACHED = 4_096;
 const cachedV4 = new Uint32Array(CACHED);
 const cachedV4Texts: string[] = new Array<string>(CACHED).fill("0.0.0.0");
 const cachedV6 = new Uint32Array(CACHED * 4);
