@@ -292,6 +292,12 @@ export class FamilyRuleset {
     const at = present.length;
     const [length, part] = [lengthOf(state), partOf(state)];
     let begun = 0;
+    // A map that becomes too small is written again as a whole, so this should happen while it has few elements.
+    if (length > part)
+      this.#expander.expandLists(state, {
+        ...NOTHING_EXPANDED,
+        endpoints: (set, _key, _base, list) => set.plan(list.length),
+      });
     for (; length - begun > part; begun += part) {
       this.#expander.expandPart(state, begun, begun + part, this.#adding);
       present[at] = { ...state, begun: begun + part };

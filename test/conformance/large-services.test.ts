@@ -273,3 +273,41 @@ it("reading, comparing and writing a change of 20,000 ports blocks the event loo
     await source.stop();
   }
 });
+
+it("one port gets 20,000 endpoints in small transactions, and is served with all of them until it is deleted", async () => {
+  const TABLE = { family: "ip", table: "kube-proxy" } as const;
+  const ENDPOINTS = 20_000;
+  const many = Array.from({ length: ENDPOINTS }, (_, i) => `10.${64 + (i >> 14)}.${(i >> 8) & 63}.${i & 255}`);
+  put(SMALL, ["10.244.3.1"]);
+  // From here on, a rule names the map of its endpoints, so packets can see each element.
+  put({ name: "large", ip: "10.96.43.1", ports: 1 }, many.slice(0, 2));
+  proxier.synced();
+  expect((await proxier.sync()).ok).toBe(true);
+  /** Numbers of elements in the kernel after each transaction. */
+  const seen: { readonly served: number; readonly endpoints: number }[] = [];
+  const commit = kernel.commit;
+  kernel.commit = async (ops: readonly Op[], options?: CommitOptions) => {
+    const result = await commit(ops, options);
+    const counts = { served: 0, endpoints: 0 };
+    for (const set of await kernel.sets(TABLE)) {
+      if (set.set === "services") counts.served += (await kernel.elements(TABLE, set)).count;
+      if (/^endpoints-[0-9a-f]$/.test(set.set)) counts.endpoints += (await kernel.elements(TABLE, set)).count;
+    }
+    seen.push(counts);
+    return result;
+  };
+  const from = committed.length;
+  put({ name: "large", ip: "10.96.43.1", ports: 1 }, many);
+  expect((await proxier.sync()).ok).toBe(true);
+  expect(seen.at(-1)).toEqual({ served: 2, endpoints: ENDPOINTS + 1 });
+  seen.length = 0;
+  proxier.remove("Service", "default/large");
+  expect((await proxier.sync()).ok).toBe(true);
+  while (seen.at(-1)?.endpoints !== 1) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    expect((await proxier.sync()).ok).toBe(true);
+  }
+  expect(Math.max(...committed.slice(from))).toBeLessThanOrEqual(16_384 + 64);
+  expect(seen.length).toBeGreaterThan(2);
+  for (const { served, endpoints } of seen) if (served > 1) expect(endpoints).toBe(ENDPOINTS + 1);
+});

@@ -53,6 +53,8 @@ export interface ElementSet {
   get(key: Uint8Array): Uint8Array | undefined;
   /** The data that the kernel is known to hold for `key`, as a view. Undefined before the first read of the kernel. */
   kernelValue(key: Uint8Array): Uint8Array | undefined;
+  /** Announces that many further elements. If the set of size "auto" must be replaced by a larger one, this happens before they come. */
+  plan(more: number): void;
   /**
    * Retains the elements of a list. Their keys are `key`, followed by `base`, `base + 1` and so on as 4 bytes in host order (a field `index`).
    * @param data packed words of `count` elements, one after the other.

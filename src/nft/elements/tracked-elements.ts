@@ -74,6 +74,8 @@ export class TrackedElements implements ElementSet {
   /** The program has said which elements it desires before it knew the kernel's, so the first read keeps none. */
   #keepsNone = false;
   fate: SetFate = {};
+  /** Number of elements that it is going to have, if that is known. */
+  planned = 0;
   /** Its changes in transactions. */
   readonly packing: Packing;
   readonly #verdicts: VerdictRegistry | undefined;
@@ -207,6 +209,10 @@ export class TrackedElements implements ElementSet {
     const row = this.#rowFor(key, data);
     this.#put(row, this.#data, 0);
     this.#rows.words(row)[this.#rows.at(row) + USES]++;
+  }
+
+  plan(more: number): void {
+    this.planned = Math.max(this.planned, this.#rows.desiredSize + more);
   }
 
   retainList(key: Uint8Array, base: number, data: Int32Array, count: number): void {

@@ -114,9 +114,13 @@ function setFates(remade: ReadonlySet<string>, { desired, state, dirty }: Moment
   return fates;
 }
 
-function fits(kernel: SetInfo, { spec, kernelSize, pendingAdds }: TrackedElements, { unusable }: KernelState): boolean {
+function fits(
+  kernel: SetInfo,
+  { spec, kernelSize, pendingAdds, planned }: TrackedElements,
+  { unusable }: KernelState,
+): boolean {
   if (unusable.has(kernel.set) || !serves(kernel, spec)) return false;
-  return fitsSize(kernel.size, spec, perRow(spec) * (kernelSize + pendingAdds));
+  return fitsSize(kernel.size, spec, perRow(spec) * Math.max(kernelSize + pendingAdds, planned));
 }
 
 function perRow(spec: SetSpec): number {
@@ -174,9 +178,9 @@ function mapsThatName(targets: ReadonlySet<string>, { desired, state }: Moment):
 function planSet(name: string, action: Action, desired: DesiredState): SetPlan {
   const elements = desired.sets.get(name);
   if (elements === undefined) return { name, action, kernelElements: desired.retired.get(name)?.kernelSize ?? 0 };
-  const { spec, kernelSize } = elements;
+  const { spec, kernelSize, planned } = elements;
   const full = action !== "keep";
-  const size = perRow(spec) * Math.max(elements.size, kernelSize);
+  const size = perRow(spec) * Math.max(elements.size, kernelSize, planned);
   const takes = spec.dynamic !== true && (full || elements.dirty);
   if (takes) elements.packing.take(full);
   return {

@@ -458,8 +458,8 @@ describe("a quarantined service that is updated in pieces", () => {
 
 describe("one port with many endpoints", () => {
   const ENDPOINTS = 10_000;
-  /** More than one part of a list, and the elements that lead to it. */
-  const MOST_ELEMENTS = 8192 + 4096 + 64;
+  /** Each element of a write deleted and added, and the elements that lead to them. */
+  const MOST_ELEMENTS = 2 * 8192 + 64;
   let sizes: number[];
 
   beforeEach(() => {
