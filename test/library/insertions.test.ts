@@ -36,9 +36,7 @@ test("a rule that looks up a set of another table is refused with the reason", a
     { action: "verdict", verdict: "drop" },
   ] as const;
   table.insertions({ ...FORWARD, mode: "insert", rules: [{ statements }] });
-  await expect(table.apply()).rejects.toThrow(
-    "A rule reaches the sets and chains of its own table only: mine",
-  );
+  await expect(table.apply()).rejects.toThrow("A rule reaches the sets and chains of its own table only: mine");
   await table.destroy();
 });
 

@@ -54,13 +54,16 @@ export function prefixLength(range: Range, bits: number): number | undefined {
 }
 
 export function bytesToNumber(bytes: Uint8Array): bigint {
-  return BigInt(`0x0${Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("hex")}`);
+  let value = 0n;
+  for (const byte of bytes) value = (value << 8n) | BigInt(byte);
+  return value;
 }
 
 /** Converts to network byte order. */
 export function numberToBytes(value: bigint, length: number): Uint8Array {
-  const digits = BigInt.asUintN(length * 8, value).toString(16);
-  return Uint8Array.from(Buffer.from(digits.padStart(length * 2, "0"), "hex"));
+  const bytes = new Uint8Array(length);
+  for (let i = length - 1, rest = value; i >= 0; i--, rest >>= 8n) bytes[i] = Number(rest & 0xffn);
+  return bytes;
 }
 
 /** Address in nft's notation. */
