@@ -84,7 +84,8 @@ function reportPods(slice: string, { endpoints }: Fields, onPod: (address: strin
     const [text] = endpoint["addresses"] as unknown[];
     const address = typeof text === "string" ? parseAddress(text) : undefined;
     if (address === undefined || kind !== "Pod" || typeof name !== "string") continue;
-    onPod(address, `${typeof namespace === "string" ? namespace : slice.slice(0, slice.indexOf("/"))}/${name}`);
+    const own = typeof namespace === "string" && namespace !== "" ? namespace : slice.slice(0, slice.indexOf("/"));
+    onPod(address, `${own}/${name}`);
   }
 }
 

@@ -191,7 +191,7 @@ export class WatchBody {
     try {
       return this.format === "JSON" ? JSON.parse(bytes.toString()) : readEvent(bytes);
     } catch (error) {
-      throw new ProtocolError(`an event is not ${this.format}`, { cause: error });
+      throw new ProtocolError(`an event is not ${this.format}: ${reasonOf(error)}`, { cause: error });
     }
   }
 }

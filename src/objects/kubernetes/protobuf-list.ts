@@ -1,7 +1,7 @@
 /** Reads a list in protobuf while it arrives. It has the same interface as the reader of JSON lists. */
 import type { Fields } from "../../base/unknown.js";
 import { GrowingBytes } from "../growing-bytes.js";
-import { fieldAt } from "./protobuf-reader.js";
+import { fieldAt, LENGTH_DELIMITED } from "./protobuf-reader.js";
 import { LIST_META, MAGIC, readFields, readMessage, TYPE_META } from "./protobuf-objects.js";
 
 /** Fields of the envelope, and of the list in it. */
@@ -9,6 +9,8 @@ const TYPE = 1;
 const LIST = 2;
 const METADATA = 1;
 const ITEMS = 2;
+/** Fields with a higher number are skipped. */
+const LAST_KNOWN = 2;
 
 export class ProtobufListReader {
   /** Bytes from earlier chunks, up to an incomplete field. */
@@ -37,6 +39,8 @@ export class ProtobufListReader {
         this.#needed = bytes.length - at + 1;
         break;
       }
+      if (field.wire !== LENGTH_DELIMITED && field.number <= LAST_KNOWN)
+        throw new SyntaxError(`field ${field.number} has wire type ${field.wire}`);
       const inList = this.#left > 0;
       if (!inList && field.number === LIST) {
         this.#enter(field.end - field.start);

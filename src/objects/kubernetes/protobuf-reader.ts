@@ -7,12 +7,15 @@ import type { Fields } from "../../base/unknown.js";
 /** Wire types (protobuf.dev/programming-guides/encoding). Groups (3 and 4) do not occur in Kubernetes. */
 const VARINT = 0;
 const FIXED64 = 1;
-const LENGTH_DELIMITED = 2;
+export const LENGTH_DELIMITED = 2;
 const FIXED32 = 5;
 /** A longer varint has more than 64 bits. */
 const MAX_VARINT_BYTES = 10;
-/** More than fit into an object of the API. An item can take a few bytes here, and fifty times as much memory. */
-const MAX_ITEMS = 1 << 17;
+/**
+ * More than the API server accepts in an object: an address takes five bytes or more. An item can take two bytes here, and
+ * fifty times as much memory.
+ */
+const MAX_ITEMS = 1 << 20;
 
 /** Names of nodes, zones and namespaces that were read before, by their hash. Reading one again allocates nothing. */
 const KNOWN = Array<string>(1 << 12).fill("");
@@ -39,8 +42,9 @@ export const BYTES: FieldType = { wire: LENGTH_DELIMITED, read: (reader, end) =>
 export const INTEGER: FieldType = { wire: VARINT, read: (reader) => reader.varint() };
 export const FLAG: FieldType = { wire: VARINT, read: (reader) => reader.varint() !== 0 };
 
+/** A message. Occurrences of it in the same message are merged. */
 export function one(message: Message): FieldType {
-  return { wire: LENGTH_DELIMITED, read: (reader, end) => reader.message(message, end) };
+  return { wire: LENGTH_DELIMITED, read: (reader, end, before) => reader.message(message, end, before) };
 }
 
 export function listOf(type: FieldType): FieldType {
@@ -89,9 +93,9 @@ export class ProtobufReader {
 
   constructor(readonly buffer: Buffer) {}
 
-  /** Reads the fields up to `end`. */
-  message(fields: Message, end: number): Fields {
-    const object: Record<string, unknown> = {};
+  /** Reads the fields up to `end`. Adds them to `before`, which this function returned. */
+  message(fields: Message, end: number, before?: unknown): Fields {
+    const object = (before ?? {}) as Record<string, unknown>;
     while (this.at < end) {
       const tag = this.tag();
       const field = fields[tag >>> 3];
@@ -182,24 +186,25 @@ export class ProtobufReader {
   }
 }
 
-/** A field's number, and the bytes of its value, which may end after the buffer. */
+/** A field's number and wire type, and the bytes of its value, which may end after the buffer. */
 interface FieldPlace {
   readonly number: number;
+  readonly wire: number;
   readonly start: number;
   readonly end: number;
 }
 
 /** The field at this position. Returns undefined if the buffer ends before the value. Throws `SyntaxError`. */
 export function fieldAt(buffer: Buffer, at: number): FieldPlace | undefined {
-  // A tag and a length, or a tag and a number.
   const header = buffer.subarray(at, at + 2 * MAX_VARINT_BYTES);
-  if (header.length < 2 * MAX_VARINT_BYTES && header.filter((byte) => byte < 0x80).length < 2) return undefined;
+  const wire = header[0] & 7;
+  // A tag, and its length or number.
+  const numbers = wire === VARINT || wire === LENGTH_DELIMITED ? 2 : 1;
+  if (header.length < 2 * MAX_VARINT_BYTES && header.filter((byte) => byte < 0x80).length < numbers) return undefined;
   const reader = new ProtobufReader(header);
   const tag = reader.tag();
-  const length = reader.varint();
-  const wire = tag & 7;
-  if (length < 0 || (wire !== LENGTH_DELIMITED && wire !== VARINT))
-    throw new SyntaxError(`a field has wire type ${wire}`);
+  const end = wire === LENGTH_DELIMITED ? reader.endOf(Infinity) : undefined;
   const start = at + reader.at;
-  return { number: tag >>> 3, start, end: wire === VARINT ? start : start + length };
+  if (end === undefined) reader.skip(tag, Infinity);
+  return { number: tag >>> 3, wire, start, end: at + (end ?? reader.at) };
 }

@@ -365,13 +365,15 @@ describe("endpoints in protobuf", () => {
   });
 
   test("onPod is called for endpoints that are Pods", () => {
+    // Kubernetes omits an empty namespace from JSON, but not from protobuf.
+    const endpoints = other({ targetRef: { kind: "Pod", namespace: "", name: "q" } });
     const [item] = readList("EndpointSlice", "protobuf", [
-      protobufList("EndpointSlice", [sliceWith("IPv4", other({}))]),
+      protobufList("EndpointSlice", [sliceWith("IPv4", endpoints)]),
     ]).items;
     const pods: string[] = [];
     const onPod = (address: string, pod: string) => void pods.push(`${address} ${pod}`);
     new ObjectDecoder({ nodeName: "n1", onPod }).decode("EndpointSlice", "a/s", item);
-    expect(pods).toEqual(["10.0.0.1 a/p", "10.0.0.2 a/p"]);
+    expect(pods).toEqual(["10.0.0.1 a/p", "10.0.0.2 a/q"]);
   });
 });
 
@@ -462,6 +464,17 @@ describe("malformed protobuf", () => {
       inList(Buffer.from([8, 1])),
       /^the answer is not protobuf: field metadata has wire type 0$/,
     ],
+    [
+      "that has a number in place of items",
+      envelope("ServiceList", "v1", Buffer.from([16, 1])),
+      /field 2 has wire type 0$/,
+    ],
+    ["that is a number", Buffer.concat([list.subarray(0, 4), Buffer.from([16, 1])]), /field 2 has wire type 0$/],
+    [
+      "with a negative length",
+      Buffer.concat([list.subarray(0, 4), claims(2, [...Array<number>(9).fill(0xff), 1])]),
+      /a field exceeds its message$/,
+    ],
     ["with a field of number 0", inList(Buffer.from([2, 0])), /2 is not a field's tag$/],
     ["with a group", inList(Buffer.from([0x9b, 1, 0])), /a field has wire type 3$/],
     ["with a fixed number that is incomplete", inList(Buffer.from([0x99, 1, 1])), /exceeds its message$/],
@@ -483,15 +496,36 @@ describe("malformed protobuf", () => {
     const bytes = encodeList(TYPES.EndpointSlice, META, [item]);
     const { items } = readList("EndpointSlice", "protobuf", [bytes]);
     expect(decode("EndpointSlice", items[0])).toEqual(decode("EndpointSlice", slice));
+    // The same in the list and in its envelope; the varint is negative.
+    const negative = Buffer.from([0xf8, 0x7f, ...Array<number>(9).fill(0xff), 1]);
+    const fields = Buffer.concat([negative, unknown, Buffer.from([0xfd, 0x7f, 0xff, 0xff, 0xff, 0xff])]);
+    const inner = Buffer.concat([fields, delimited(2, encode("EndpointSlice", slice)), fields]);
+    const whole = Buffer.concat([envelope("EndpointSliceList", TYPES.EndpointSlice.apiVersion, inner), fields]);
+    for (const chunks of [[whole], Array.from(whole, (byte) => Buffer.of(byte))])
+      expect(readList("EndpointSlice", "protobuf", chunks).items).toEqual(items);
+  });
+
+  test("a message that occurs in parts is merged", () => {
+    const parts = [delimited(1, delimited(1, Buffer.from("o"))), delimited(1, delimited(3, Buffer.from("a")))];
+    const { items } = readList("Service", "protobuf", [inList(Buffer.concat(parts))]);
+    expect(items).toEqual([{ metadata: { name: "o", namespace: "a" } }]);
   });
 
   test("a list of more items than an object can have is refused", () => {
     const many = (field: number, count: number) => Buffer.alloc(2 * count, Buffer.from([(field << 3) | 2, 0]));
-    for (const field of [2, 3]) {
-      const list = (count: number) => encodeList(TYPES.EndpointSlice, META, [many(field, count)]);
-      expect(readList("EndpointSlice", "protobuf", [list(1 << 17)]).items).toHaveLength(1);
-      expect(() => readList("EndpointSlice", "protobuf", [list((1 << 17) + 1)])).toThrow(/more than 131072 items$/);
-    }
+    const list = encodeList(TYPES.EndpointSlice, META, [many(2, (1 << 20) + 1)]);
+    expect(() => readList("EndpointSlice", "protobuf", [list])).toThrow(/more than 1048576 items$/);
+  });
+
+  test("a service with as many external IPs as fit into an object of the API does not stop others", () => {
+    const externalIPs = Array<string>(Math.floor((3 << 20) / 9)).fill("1.1.1.1");
+    const [first, ...others] = objectsOf("Service", 3, new Dice(5));
+    const { items } = readList("Service", "protobuf", [
+      protobufList("Service", [{ ...first, spec: { ports: [], externalIPs } }, ...others]),
+    ]);
+    expect(items).toHaveLength(3);
+    const { spec } = items[0] as { spec: { externalIPs: readonly string[] } };
+    expect(spec.externalIPs.length).toBe(externalIPs.length);
   });
 
   test("messages that are nested deeply are skipped, or refused", () => {
@@ -520,12 +554,12 @@ describe("malformed protobuf", () => {
 
   test.each([
     ["is empty", Buffer.alloc(0), /unknown type: none$/],
-    ["is JSON", Buffer.from('{"type":"ADDED"}'), /^an event is not protobuf$/],
+    ["is JSON", Buffer.from('{"type":"ADDED"}'), /^an event is not protobuf: a field has wire type 3$/],
     ["has no object", delimited(1, Buffer.from("ADDED")), /its kind is missing$/],
     [
       "has an object in JSON",
       Buffer.concat([delimited(1, Buffer.from("ADDED")), delimited(2, delimited(1, Buffer.from("{}")))]),
-      /^an event is not protobuf$/,
+      /^an event is not protobuf: an object does not start with "k8s"$/,
     ],
   ])("an event that %s is refused", (_what, event, message) => {
     for (const chunks of [[framed(event)], Array.from(framed(event), (byte) => Buffer.of(byte))]) {
