@@ -3,10 +3,13 @@ import type { V1ConfigMap, V1Container, V1DaemonSet, V1PodSpec } from "@kubernet
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import type { KubeJson } from "../lab/api-server/api-server.ts";
 import { eventually } from "../lab/eventually.ts";
+import { patience } from "../lab/patience.ts";
+import { makeService, makeSlice, podsOf } from "../bench/cluster.ts";
 import { Api } from "../packets/support/api.ts";
 import { Cluster } from "../packets/support/cluster.ts";
 import {
@@ -39,12 +42,13 @@ const ROWS: readonly Row[] = [
 
 describe.skipIf(report.skipped !== undefined)("the image", () => {
   let cluster: Cluster;
+  let api: Api;
   let pod: Pod;
   const running: Container[] = [];
 
   beforeAll(async () => {
     cluster = await Cluster.create();
-    const api = await Api.start(cluster.node, { tls: {}, tokens: ["token-of-the-pod"] });
+    api = await Api.start(cluster.node, { tls: {}, tokens: ["token-of-the-pod"] });
     const objects = [nodeObject(), serviceCIDRObject(), ...serviceObjects(cluster.lab, web)];
     await api.call("put", objects as unknown as readonly KubeJson[]);
     const at = (name: string): string => path.join(directory, name);
@@ -169,6 +173,23 @@ describe.skipIf(report.skipped !== undefined)("the image", () => {
     expect((await container.exec("nft-proxier", "services", "default/web")).stdout).toContain("10.96.1.1");
     const write = `try { require("fs").writeFileSync("/opt/x", "") } catch (error) { console.log(error.code) }`;
     expect((await container.exec("node", "-e", write)).stdout).toBe("EROFS\n");
+  });
+
+  test("a container limited to 48 MB serves 100 services, and still answers commands", async () => {
+    const numbers = Array.from({ length: 100 }, (_, i) => i);
+    const made = numbers.flatMap((i) => [makeService(i), makeSlice(i, podsOf(i, 10))]);
+    const objects = made as unknown as readonly KubeJson[];
+    await api.call("put", objects);
+    await initialized();
+    const container = start({ ...main, resources: { limits: { memory: "48Mi" } } });
+    await eventually(async () => expect(await ready(), container.log).toBe(200));
+    // The daemon releases memory when all is quiet after the first write.
+    await sleep(patience(3_000));
+    for (let time = 0; time < 3; time++) {
+      const shown = await container.exec("nft-proxier", "status");
+      expect(shown, container.log).toMatchObject({ code: 0, stderr: "" });
+      expect(shown.stdout).toMatch(/101 services/);
+    }
   });
 
   test("the daemon starts from the startup snapshot, and so not with a damaged one", async () => {
