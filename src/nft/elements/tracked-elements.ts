@@ -165,12 +165,14 @@ export class TrackedElements implements ElementSet {
 
   replace(keys: readonly Uint8Array[], timeoutMs?: number, comment?: string): void {
     this.#keepsNone ||= !this.known;
-    const text = (key: Uint8Array): string => Buffer.from(key.buffer, key.byteOffset, key.length).toString("latin1");
-    const wanted = new Set(keys.map(text));
     const rows = this.#rows;
-    for (let row = 0; row < rows.end; row++)
-      if ((rows.of(row) & DESIRED) !== 0 && !wanted.has(text(rows.keyBytes(row)))) this.#undesire(row, false);
-    for (const key of keys) this.#putCommented(key, undefined, timeoutMs, comment);
+    const stale = new Set<number>();
+    for (let row = 0; row < rows.end; row++) if ((rows.of(row) & DESIRED) !== 0) stale.add(row);
+    for (const key of keys) {
+      this.#putCommented(key, undefined, timeoutMs, comment);
+      stale.delete(this.#desiredRow(key));
+    }
+    for (const row of stale) if ((rows.of(row) & DESIRED) !== 0) this.#undesire(row, false);
   }
 
   #putCommented(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean {
