@@ -41,7 +41,7 @@ export class Comments {
   }
 
   /** The row is no longer desired. */
-  undesire(row: number): void {
+  markUndesired(row: number): void {
     this.#desired.delete(row);
   }
 

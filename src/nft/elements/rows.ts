@@ -166,12 +166,12 @@ export class Rows extends PackedMap {
   }
 
   /** No longer desires the row. @param flag DEFERRED, or 0. */
-  undesire(row: number, flag: number): void {
+  markUndesired(row: number, flag: number): void {
     this.expire(row, flag);
     this.markDirty(row);
   }
 
-  /** Like `undesire`, for a row that the kernel ends by itself, so nothing has to be written. */
+  /** Like `markUndesired`, for a row that the kernel ends by itself, so nothing has to be written. */
   expire(row: number, flag = 0): void {
     const words = this.words(row);
     const place = this.at(row);

@@ -135,9 +135,9 @@ export class TrackedElements implements ElementSet {
   #end(row: number): void {
     const rows = this.#rows;
     this.#verdicts?.release(rows.words(row)[rows.at(row) + DATA]);
-    this.#comments.undesire(row);
+    this.#comments.markUndesired(row);
     if (rows.isInKernel(rows.of(row))) rows.expire(row);
-    else rows.undesire(row, 0);
+    else rows.markUndesired(row, 0);
   }
 
   get size(): number {
@@ -172,7 +172,7 @@ export class TrackedElements implements ElementSet {
       this.#putCommented(key, undefined, timeoutMs, comment);
       stale.delete(this.#desiredRow(key));
     }
-    for (const row of stale) if ((rows.of(row) & DESIRED) !== 0) this.#undesire(row, false);
+    for (const row of stale) if ((rows.of(row) & DESIRED) !== 0) this.#markUndesired(row, false);
   }
 
   #putCommented(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean {
@@ -264,7 +264,7 @@ export class TrackedElements implements ElementSet {
   delete(key: Uint8Array, deferred = false): boolean {
     this.#sweep();
     const row = this.#desiredRow(key);
-    if (row >= 0) this.#undesire(row, deferred);
+    if (row >= 0) this.#markUndesired(row, deferred);
     return row >= 0;
   }
 
@@ -344,7 +344,7 @@ export class TrackedElements implements ElementSet {
 
   clear(): void {
     this.#keepsNone ||= !this.known;
-    for (let row = 0; row < this.#rows.end; row++) if ((this.#rows.of(row) & DESIRED) !== 0) this.#undesire(row, false);
+    for (let row = 0; row < this.#rows.end; row++) if ((this.#rows.of(row) & DESIRED) !== 0) this.#markUndesired(row, false);
   }
 
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
@@ -517,14 +517,14 @@ export class TrackedElements implements ElementSet {
   }
 
   #release(row: number, deferred: boolean): void {
-    if (--this.#rows.words(row)[this.#rows.at(row) + USES] <= 0) this.#undesire(row, deferred);
+    if (--this.#rows.words(row)[this.#rows.at(row) + USES] <= 0) this.#markUndesired(row, deferred);
   }
 
-  #undesire(row: number, deferred: boolean): void {
+  #markUndesired(row: number, deferred: boolean): void {
     this.#gate?.checkChangeable();
     this.#verdicts?.release(this.#rows.words(row)[this.#rows.at(row) + DATA]);
-    this.#comments.undesire(row);
-    this.#rows.undesire(row, deferred ? DEFERRED : 0);
+    this.#comments.markUndesired(row);
+    this.#rows.markUndesired(row, deferred ? DEFERRED : 0);
   }
 
   #desiredRow(key: Uint8Array): number {
