@@ -344,7 +344,8 @@ export class TrackedElements implements ElementSet {
 
   clear(): void {
     this.#keepsNone ||= !this.known;
-    for (let row = 0; row < this.#rows.end; row++) if ((this.#rows.of(row) & DESIRED) !== 0) this.#markUndesired(row, false);
+    for (let row = 0; row < this.#rows.end; row++)
+      if ((this.#rows.of(row) & DESIRED) !== 0) this.#markUndesired(row, false);
   }
 
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
