@@ -82,6 +82,8 @@ const USER_AGENT = "nft-proxier";
 export class ApiConnection {
   readonly #limit: RateLimit;
   readonly #basePath: string;
+  /** Whether no proxy in between has refused protobuf. */
+  #protobuf = true;
 
   constructor(private readonly options: ConnectionOptions) {
     this.#limit = new RateLimit(options.qps, options.burst);
@@ -132,13 +134,21 @@ export class ApiConnection {
     const credentials = await guard.within(this.#credentials());
     for (;;) {
       try {
-        return await this.#once(request, credentials, guard);
+        const asked = this.#asksForProtobuf(request);
+        const response = await this.#once(request, credentials, guard);
+        if (!asked || ![406, 415].includes(response.statusCode ?? 0)) return response;
+        this.#protobuf = false;
+        response.resume();
       } catch (error) {
         // The server closed an idle connection just before we used it, and a new one may work. The loop ends, because the
         // number of idle connections is limited. Giving a request up also ends its connection.
         if (guard.reason !== undefined || !(error instanceof StaleConnection)) throw error;
       }
     }
+  }
+
+  #asksForProtobuf({ protobuf }: ApiRequest): boolean {
+    return this.#protobuf && protobuf === true;
   }
 
   async #credentials(): Promise<RequestCredentials> {
@@ -159,7 +169,7 @@ export class ApiConnection {
       method: request.method,
       agent,
       headers: {
-        Accept: request.protobuf === true ? `${PROTOBUF}, application/json` : "application/json",
+        Accept: this.#asksForProtobuf(request) ? `${PROTOBUF}, application/json` : "application/json",
         "User-Agent": USER_AGENT,
         // No compression for watches: it would delay single events.
         ...(request.watch !== true && { "Accept-Encoding": "gzip" }),

@@ -65,6 +65,19 @@ afterEach(async () => {
   await api.stop();
 });
 
+test.each([406, 415])("a server or proxy that refuses protobuf with HTTP %d is asked for JSON", async (status) => {
+  api.fail({ resource: "services", verb: "list", times: 1 }, { status, body: "only application/json" });
+  const { sink } = await following();
+  api.put(service("a/new"));
+  await sink.seen("+ Service a/new");
+  const accepted = api.requests.filter(({ path }) => path.endsWith("/services")).map(({ headers }) => headers.accept);
+  expect(accepted).toEqual([
+    "application/vnd.kubernetes.protobuf, application/json",
+    "application/json",
+    "application/json",
+  ]);
+});
+
 describe("Reflector: a watch that ends", () => {
   const endings: readonly (readonly [string, (watch: ReturnType<ApiServer["watches"]>[number]) => void])[] = [
     ["in order, after its time is over", (watch) => watch.end()],
