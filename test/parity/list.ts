@@ -63,7 +63,7 @@ const API_SERVER: readonly ParityRow[] = [
   {
     fields: ["clientConnection.acceptContentTypes"],
     ours: "ignored",
-    note: "the API is read as protobuf, or as JSON from a server that answers with JSON",
+    note: "the API is read as protobuf, or as JSON if the server or a proxy answers with JSON or refuses protobuf",
   },
   { flags: ["kube-api-qps", "kube-api-burst"], ours: "same" },
 ];

@@ -47,7 +47,7 @@ const ROWS_BESIDE_CONFIG = [
 const ROWS = [
   ["feature-gates", "gates", "gate=bool,...", "featureGates", "", "feature gates; two have an effect: AllowServiceExternalIPs, and KubeProxyNFTablesLocalhostNodePorts (false: no node ports on loopback)"],
   ["kubeconfig", "string", "file", "clientConnection.kubeconfig", "", "kubeconfig of the API server (default: the pod's service account)"],
-  ["kube-api-content-type", "string", "type", "clientConnection.contentType", "application/vnd.kubernetes.protobuf", "ignored: the API is read as protobuf, or as JSON if the server has no protobuf"],
+  ["kube-api-content-type", "string", "type", "clientConnection.contentType", "application/vnd.kubernetes.protobuf", "ignored: the API is read as protobuf, or as JSON if the server or a proxy answers with JSON or refuses protobuf"],
   ["kube-api-burst", "integer", "n", "clientConnection.burst", "10", "maximum burst of requests to the API server (default 10)"],
   ["kube-api-qps", "number", "n", "clientConnection.qps", "5", "requests to the API server per second (default 5)"],
   ["config-sync-period", "duration", "duration", "configSyncPeriod", "15m0s", "ignored: there is no cache to replay"],

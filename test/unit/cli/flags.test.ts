@@ -80,7 +80,7 @@ describe("flags in the syntax of Go's pflag", () => {
     ],
     [
       ["--=a", "---v=1"],
-      ["unknown option '--'\n(Did you mean --v?)", "unknown option '---v'\n(Did you mean --v?)"],
+      ["unknown option '--'", "unknown option '---v'\n(Did you mean --v?)"],
     ],
     [["--config"], ["option '--config <file>' argument missing"]],
     [
