@@ -102,7 +102,7 @@ export function ctValue(key: number, direction: number | undefined, state: Packe
 }
 
 /**
- * The bits from SRC_NAT_DONE on belong to the tracker. For a reply of an unknown connection, it is unknown whether that is
+ * The bits from SRC_NAT_DONE on belong to the tracker. The connection does not end with this packet: nobody has refused it. For a reply of an unknown connection, it is unknown whether that is
  * masqueraded or assured.
  */
 export function connectionStatus(state: Readonly<PacketState>): Bits {
@@ -118,7 +118,7 @@ export function connectionStatus(state: Readonly<PacketState>): Bits {
     (sourceChanged === undefined || isOpen ? CtStatus.snat : 0) |
     (isOpen ? CtStatus.assured | CtStatus.expected : 0) |
     (answers === undefined ? 0 : CtStatus.confirmed | CtStatus.seenReply);
-  return hostNumber(value, 0x7f & ~unknown);
+  return hostNumber(value, (0x7f | CtStatus.dying) & ~unknown);
 }
 
 /**
