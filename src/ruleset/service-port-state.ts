@@ -18,8 +18,8 @@ export interface ServicePortState {
   /** Set if the view has limits. */
   readonly limits?: PortLimits;
   /**
-   * Set while the port is added or removed in pieces: the kernel has so many endpoints of each list, and nothing that leads to
-   * them.
+   * Set while the port is added or removed in pieces: the number of endpoints of each list that the kernel has. Nothing leads to
+   * them then.
    */
   readonly begun?: number;
   /** Set for affinity: identifies the service port and its endpoints to clients. */
