@@ -3,12 +3,10 @@ import type { V1ConfigMap, V1Container, V1DaemonSet, V1PodSpec } from "@kubernet
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import type { KubeJson } from "../lab/api-server/api-server.ts";
 import { eventually } from "../lab/eventually.ts";
-import { patience } from "../lab/patience.ts";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.ts";
 import { Api } from "../packets/support/api.ts";
 import { Cluster } from "../packets/support/cluster.ts";
@@ -175,16 +173,19 @@ describe.skipIf(report.skipped !== undefined)("the image", () => {
     expect((await container.exec("node", "-e", write)).stdout).toBe("EROFS\n");
   });
 
-  test("a container limited to 48 MB serves 100 services, and still answers commands", async () => {
+  // The largest usage seen is 48.0 MB: 32 of the daemon, and 16 while a command runs.
+  test("a container limited to 56 MB serves 100 services, and still answers commands", async () => {
     const numbers = Array.from({ length: 100 }, (_, i) => i);
     const made = numbers.flatMap((i) => [makeService(i), makeSlice(i, podsOf(i, 10))]);
     const objects = made as unknown as readonly KubeJson[];
     await api.call("put", objects);
     await initialized();
-    const container = start({ ...main, resources: { limits: { memory: "48Mi" } } });
+    const container = start({ ...main, resources: { limits: { memory: "56Mi" } } });
     await eventually(async () => expect(await ready(), container.log).toBe(200));
     // The daemon releases memory when all is quiet after the first write.
-    await sleep(patience(3_000));
+    const anonymousKB = (): number =>
+      Number(/^Anonymous: +(\d+) kB$/m.exec(readFileSync(`/proc/${container.pid}/smaps_rollup`, "utf8"))?.[1]);
+    await eventually(() => expect(anonymousKB()).toBeLessThan(32_000));
     for (let time = 0; time < 3; time++) {
       const shown = await container.exec("nft-proxier", "status");
       expect(shown, container.log).toMatchObject({ code: 0, stderr: "" });
