@@ -56,6 +56,7 @@ const { values: options, positionals: filters } = parseArgs({
     short: { type: "boolean", default: false },
     nightly: { type: "boolean", default: false },
     asan: { type: "boolean", default: false },
+    update: { type: "boolean", short: "u", default: false },
     "nft-versions": { type: "string", default: "machine" },
     help: { type: "boolean", short: "h", default: false },
   },
@@ -72,6 +73,7 @@ const OPTIONS: readonly (readonly [option: string, what: string])[] = [
     "run longer: 1,000,000 fuzz inputs instead of 100,000, 240 random seeds instead of 8, 200 kills instead of 20, 3,000 rulesets beside `explain` instead of 300",
   ],
   ["--asan", "use the addon built with AddressSanitizer and UBSan (build-asan/)"],
+  ["-u, --update", "write the screens of packets/screens as they are now"],
   ["--nft-versions all", "also test the nft of other Debian releases, downloaded to build/"],
   ["FILTER...", "run only test files whose path contains one of them: table, packets/claims"],
 ];
@@ -290,6 +292,7 @@ async function runVitest(stage: Stage): Promise<readonly Outcome[]> {
     "--reporter=./test/failures.ts",
     "--reporter=json",
     `--outputFile.json=${file}`,
+    ...(options.update ? ["--update"] : []),
     ...filters,
   ];
   // Set the environment inside the namespaces: a sanitizer must not be preloaded into the tools that create them.

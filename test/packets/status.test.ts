@@ -110,28 +110,6 @@ test("a file at --control-socket stays, and the log says what to do", async () =
   expect(await readFile(file, "utf8")).toBe("precious");
 });
 
-test("services lists active and rejected services", async () => {
-  const { code, stdout } = await ask("services");
-  expect(code).toBe(0);
-  const rows = stdout.split("\n").map((line) => line.split(/\s{2,}/));
-  expect(rows[0]).toEqual([
-    "SERVICE",
-    "PORT",
-    "ADDRESS",
-    "NODE PORT",
-    "POLICY",
-    "READY",
-    "CONNECTIONS",
-    "RATE",
-    "STATE",
-  ]);
-  const of = (name: string) =>
-    rows.filter(([service = ""]) => service.includes(`/${name}:`) || service.endsWith(`/${name}`));
-  expect(of("web").length).toBeGreaterThan(0);
-  for (const row of of("web")) expect([row.at(-4), row.at(-1)]).toEqual(["2/2", "active"]);
-  for (const row of of("empty")) expect([row.at(-4), row.at(-1)]).toEqual(["0/0", "rejected"]);
-});
-
 test("a named service is listed with its endpoints, and one that is not served is an error", async () => {
   const { stdout } = await ask("services", "default/web");
   expect(stdout).toMatch(new RegExp(`${cluster.lab.pod("a").address.ip}:8080 +node-1 +yes +ready,serving +50 %`));
@@ -175,8 +153,6 @@ test("services are named in the same ways by every command", async () => {
   const { stdout } = await ask("services", "web:tcp", "default/shop:tcp");
   expect(stdout).toContain("default/web:tcp 80/TCP IPv4: active");
   expect(stdout).toContain("default/shop:tcp 80/TCP IPv6: active");
-  expect((await ask("services", "-n", "kube-system")).stdout).toBe("no services\n");
-  expect((await ask("services", "-n", "default", "--state", "rejected")).stdout).not.toMatch(/web|shop/);
 });
 
 test("services are found by an endpoint's address, with or without its port, and by a node port", async () => {

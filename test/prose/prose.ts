@@ -15,7 +15,7 @@ import { messagesOf } from "./messages.ts";
 import { sentenceWords } from "./sentence-words.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../..");
-const FILES = ["*.md", "{deploy,docs,examples,native,src,test}/**/*.{ts,tsx,mjs,cc,h,hpp,md}"];
+const FILES = ["*.md", "{deploy,docs,examples,native,src,test}/**/*.{ts,tsx,mjs,cc,h,hpp,md,txtar}"];
 /** The released part of CHANGELOG.md is history; the generated files follow what they are generated from. */
 const EXCEPT = ["**/node_modules/**", "docs/api/**", "test/prose/*", "test/unit/prose.test.ts"];
 
@@ -38,11 +38,17 @@ function exportOf<T extends object>(module: T | { default: T }): T {
   return "default" in module ? module.default : module;
 }
 
+/** The lines of a script that begin with "# ". Every other line is empty. */
+function scriptComments(text: string): string {
+  return text.replaceAll(/^(?!# ).*$/gm, "").replaceAll(/^# /gm, "");
+}
+
 /** Problems in a text, as "line: message". In a source, only the comments are read; ".md" and ".txt" are read whole. */
 export async function proseProblems(name: string, text: string): Promise<string[]> {
   const isSource = !/\.(?:md|txt)$/.test(name);
   const rulePaths = isSource ? [PATTERNS, COMMENT_PATTERNS] : [PATTERNS];
-  const problems = await problemsOf(name, isSource ? commentsOf(text) : text, rulePaths);
+  const comments = name.endsWith(".txtar") ? scriptComments : commentsOf;
+  const problems = await problemsOf(name, isSource ? comments(text) : text, rulePaths);
   return problems.map(({ line, message }) => `${line}: ${message}`);
 }
 

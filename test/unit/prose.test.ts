@@ -55,6 +55,7 @@ describe("proseProblems()", () => {
     ["a.md", "The table is written anew.", ["1: anew => again, from scratch"]],
     ["a.md", "## What it does", []],
     ["a.ts", 'const text = "anew"; // In a string it is data.', []],
+    ["a.txtar", "# It is written anew.\n-- session --\n$ say anew\nanew\n", ["1: anew => again, from scratch"]],
   ])("%s: %j", async (name, text, problems) => {
     expect(await proseProblems(name, text)).toEqual(problems);
   });
