@@ -135,7 +135,7 @@ export class LargeUpdates {
     let others: readonly string[] = services;
     let room = this.#pieceElements;
     const isOurs = (service: string): boolean =>
-      this.has(service) || this.isLarge(service) || (room -= this.#sizeOf(service)) < 0;
+      this.has(service) || this.#isLarge(service) || (room -= this.#sizeOf(service)) < 0;
     for (const belongs of [isOurs, this.#leavesToLarge]) {
       const rest: string[] = [];
       for (const service of others) {
@@ -181,9 +181,13 @@ export class LargeUpdates {
 
   /** Updates the whole service in slices of the event loop. Use it only if nothing must be written in between. */
   async update(service: string): Promise<void> {
-    const slice = new TimeSlice();
-    const pieces = await this.#prepare(service, true);
-    while (pieces.next().done !== true) if (slice.spent) await slice.yield();
+    try {
+      const pieces = await this.#prepare(service, true);
+      const slice = new TimeSlice();
+      while (pieces.next().done !== true) if (slice.spent) await slice.yield();
+    } catch (error) {
+      this.options.onError(service, error);
+    }
   }
 
   /** Whether an update of the service is incomplete. */
@@ -192,7 +196,7 @@ export class LargeUpdates {
   }
 
   /** Whether the service has many elements or needs slots, which take long to assign. */
-  isLarge(service: string): boolean {
+  #isLarge(service: string): boolean {
     if (this.options.model.askedFor(service)?.balance !== undefined) return true;
     return this.#sizeOf(service) > this.#pieceElements;
   }

@@ -274,8 +274,7 @@ export class Proxier implements ObjectSink {
     const timeSlice = new TimeSlice();
     let yielded = false;
     for (const service of services) {
-      if (isFirst && this.#large.isLarge(service)) await this.#large.update(service);
-      else this.#update(service);
+      await this.#large.update(service);
       if (!timeSlice.spent) continue;
       await timeSlice.yield();
       yielded = true;
@@ -383,21 +382,9 @@ export class Proxier implements ObjectSink {
     this.#serviceCIDRs = "active";
   }
 
-  /** A service that cannot be expressed must not keep the others from the kernel. */
-  #update(service: string): void {
-    for (const { family, quarantine } of this.families) {
-      try {
-        const views = this.model.views(family, service);
-        this.#reports.noLocal[family].update(service, views);
-        quarantine.update(service, views);
-      } catch (error) {
-        this.#updateFailed(service, error, family);
-      }
-    }
-  }
-
-  #updateFailed(service: string, error: unknown, family?: IpFamily): void {
-    const fields = { family, ...serviceFields(service), err: error };
+  /** Such a service must not keep the others from the kernel. */
+  #updateFailed(service: string, error: unknown): void {
+    const fields = { ...serviceFields(service), err: error };
     this.#log.error(fields, "updating a service failed; last good version kept");
   }
 

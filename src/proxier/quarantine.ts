@@ -146,26 +146,9 @@ export class Quarantine {
     );
   }
 
-  /** Makes these views of the service desired. A quarantined service is retried. */
-  update(service: string, desired: readonly ServicePortView[]): void {
-    if (desired.length === 0 && this.#hasNothing(service)) return;
-    this.#retryRelated(service, desired);
-    this.#giveUpClaims(service, desired);
-    const former = this.#unwritten.get(service) ?? this.#ruleset.state(service);
-    this.#unwritten.set(service, former);
-    try {
-      this.#ruleset.update(service, desired);
-    } catch (error) {
-      // Quarantine a state that cannot be expressed as if the kernel had rejected it. Restoring a large service takes
-      // long, and it is retried repeatedly, so avoid an unnecessary restore.
-      if (this.#ruleset.state(service) !== former) this.#ruleset.restore(service, former);
-      this.#put(service, reasonOf(error));
-    }
-  }
-
   /**
-   * Does the same in pieces, and yields the number of elements of each. `write` may be called in between. Returns false
-   * if the service is quarantined, for example because the kernel rejected a piece.
+   * Makes these views of the service desired, in pieces, and yields the number of elements of each. A quarantined service is
+   * retried. `write` may be called in between. Returns false if the service is quarantined, for example because the kernel rejected a piece.
    */
   *updateInPieces(
     service: string,

@@ -22,10 +22,9 @@ import { attribute, type Attribution } from "./attribution.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import { KernelOrder } from "./kernel-order.js";
 import { KeyPacker, type ServiceKey, unpackServiceKey } from "./key-packer.js";
-import { LOCAL_INDEX_BASE, ownNames } from "./names.js";
 import { RulesOnDemand } from "./on-demand.js";
 import { hasOwnObjects, ownObjects } from "./own-objects.js";
-import { differInEndpoints, forEachAddress, ServiceExpander } from "./service-expander.js";
+import { forEachAddress, ServiceExpander } from "./service-expander.js";
 import { type Expansion, NOTHING_EXPANDED } from "./expansion.js";
 import type { PortName, ServicePortState } from "./service-port-state.js";
 import { assignSlots, isBalanced, prepareSlots } from "./slot-assigner.js";
@@ -39,10 +38,6 @@ export type { RulesetOptions };
 export type ServiceState = readonly ServicePortState[];
 
 const NOTHING: ServiceState = Object.freeze([]);
-
-function namesIn(state: ServiceState): Set<string> {
-  return new Set(state.flatMap(ownObjects).map(({ name }) => name));
-}
 
 /** Number of ports from which on an index is faster than searches. */
 const INDEXED_PORTS = 16;
@@ -109,6 +104,24 @@ function partOf({ view }: ServicePortState): number {
   return Math.ceil(MOST_LISTED / addressesOf(view));
 }
 
+/**
+ * Whether the port is replaced by the new one in one piece. It is small, and no address of it goes: another port may have been
+ * given that address, and take it over later.
+ */
+function isReplacedAtOnce(former: ServicePortState, state: ServicePortState): boolean {
+  const [a, b] = [former.view, state.view];
+  return (
+    former.begun === undefined &&
+    Math.max(weightOf(former), weightOf(state)) <= MOST_LISTED &&
+    a.port === b.port &&
+    a.protocol === b.protocol &&
+    a.clusterIP === b.clusterIP &&
+    a.externalIPs === b.externalIPs &&
+    a.loadBalancerIPs === b.loadBalancerIPs &&
+    a.nodePort === b.nodePort
+  );
+}
+
 /** Approximate number of elements of the state. */
 export function elementsOf(state: ServiceState): number {
   return state.reduce((sum, port) => sum + weightOf(port), 0);
@@ -135,6 +148,10 @@ export class FamilyRuleset {
   readonly #kernelOrder: KernelOrder;
   readonly #sets: ElementSets;
   readonly #ports = new Map<string, ServiceState>();
+  /** Number of ports that use each chain or set of their own, because ports of a service may share it. */
+  readonly #ownUses = new Map<string, number>();
+  /** Elements that were added or got other data. */
+  #added = 0;
   readonly #draws: DrawChains;
   readonly #limits: LimitChains;
   readonly #onDemand: RulesOnDemand;
@@ -171,7 +188,7 @@ export class FamilyRuleset {
     this.#options = { ...options, family: this.family };
     this.#declare();
     this.#replaceNodePortIPs();
-    for (const state of this.#ports.values()) this.#declareOwn(state);
+    for (const state of this.#ports.values()) for (const port of state) this.#declareOwn(port);
     this.#draws.masqueradeBit = options.masqueradeBit;
     this.#limits.rejects = options.rejectInPrerouting !== false;
   }
@@ -190,16 +207,16 @@ export class FamilyRuleset {
 
   /**
    * Declares exactly these views of `service` ("namespace/name"), or removes it if there are none. Throws RangeError if they
-   * cannot be expressed; then nothing has changed.
+   * cannot be expressed. Then nothing has changed, except that new chains which services share may stay until they are collected.
    */
   update(service: string, views: readonly ServicePortView[]): void {
-    checkSize(views);
-    const before = this.state(service);
-    const find = finderIn(before);
-    const ordering = this.#ordering(before, []);
-    const states: ServicePortState[] = [];
-    for (const view of views) states.push(ordering(view, before[find(view)], states));
-    this.#replace(service, states, states, before);
+    const before = [...this.state(service)];
+    try {
+      for (const _ of this.updateInPieces(service, views));
+    } catch (error) {
+      this.restore(service, before);
+      throw error;
+    }
   }
 
   /**
@@ -214,8 +231,7 @@ export class FamilyRuleset {
     options: PieceOptions = {},
   ): Generator<number, boolean> {
     checkSize(views);
-    // The service's current state. First it contains the whole former state and the new ports added so far. Later it contains
-    // the new ports, and those not yet removed.
+    // The service's current state. It contains the former ports until they are replaced or removed, and the new ones.
     const present = [...this.state(service)];
     this.#ports.set(service, present);
     for (const weight of this.#pieces(views, present, options)) {
@@ -233,10 +249,7 @@ export class FamilyRuleset {
   ): Generator<number, void> {
     const before = [...present];
     const find = finderIn(before);
-    const ordering = this.#ordering(before, prepared);
-    // Names of own objects that stay.
-    const kept = new Set<string>();
-    const after: ServicePortState[] = [];
+    const ordering = this.#ordering(before, [prepared, before, present]);
     // Indexed like `before`: 1 if the port stays.
     const stays = new Uint8Array(before.length);
     let weight = 0;
@@ -246,17 +259,13 @@ export class FamilyRuleset {
       if (isCurrent?.(view) === false) {
         if (former !== undefined) stays[at] = 1;
       } else {
-        const state = ordering(view, former, after);
-        if (former !== undefined && lengthOf(state) <= MOST_LISTED && differInEndpoints(former, state)) {
-          weight += this.#replaceEndpoints(former, state);
+        const state = ordering(view, former);
+        if (former !== undefined && isReplacedAtOnce(former, state)) {
+          weight += this.#exchange([state], [former]);
           present[at] = state;
           stays[at] = 1;
         } else {
-          this.#declareOwn([state]);
-          for (const { name } of ownObjects(state)) kept.add(name);
-          yield* this.#begin(state, present);
-          after.push(state);
-          if (this.#onDemand.ensure()) this.#declare();
+          yield* this.#add(state, present);
           weight += Math.min(weightOf(state), MOST_LISTED);
         }
       }
@@ -264,111 +273,77 @@ export class FamilyRuleset {
       yield weight;
       weight = 0;
     }
-    for (let i = 0; i < before.length; i++) {
-      if (stays[i] === 0 && mayGo?.(before[i].view) === false) stays[i] = 1;
-      if (stays[i] === 0) continue;
-      after.push(present[i]);
-      for (const { name } of ownObjects(present[i])) kept.add(name);
-      if (i % MOST_PORTS === 0) yield 0;
-    }
-    // From here on, the ports to remove are at the end.
-    let end = 0;
-    for (const state of after) present[end++] = state;
-    for (let i = 0; i < before.length; i++) if (stays[i] === 0) present[end++] = before[i];
-    // All ports of the service share a set of clients.
-    let sharing = present.filter(({ affinity }) => affinity !== undefined).length;
-    while (present.length > after.length) {
-      yield* this.#endLast(present);
-      const state = present.pop()!;
-      if (state.affinity !== undefined && --sharing > 0) kept.add(ownNames(state.view).clients);
-      else if (sharing === 0) kept.delete(ownNames(state.view).clients);
-      this.#removeOwn([state], kept);
-      yield Math.min(weightOf(state), MOST_LISTED);
+    // From the last to the first, so that the port that takes the place of a removed one stays.
+    for (let at = before.length - 1; at >= 0; at--) {
+      if (stays[at] === 1 || mayGo?.(before[at].view) === false) {
+        if (at % MOST_PORTS === 0) yield 0;
+        continue;
+      }
+      yield* this.#remove(present, at);
+      yield Math.min(weightOf(before[at]), MOST_LISTED);
     }
   }
 
-  /** Adds a port at the end of `present`, with its endpoints first. Yields the number of elements after each part but the last. */
-  *#begin(state: ServicePortState, present: ServicePortState[]): Generator<number, void> {
+  /** Adds a port to `present`, with its endpoints first. Yields the number of elements after each part but the last. */
+  *#add(state: ServicePortState, present: ServicePortState[]): Generator<number, void> {
     const at = present.length;
     const [length, part] = [lengthOf(state), partOf(state)];
-    let begun = 0;
     // A map that becomes too small is written again as a whole, so this should happen while it has few elements.
     if (length > part)
       this.#expander.expandLists(state, {
         ...NOTHING_EXPANDED,
         endpoints: (set, _key, _base, list) => set.plan(list.length),
       });
+    let begun = 0;
     for (; length - begun > part; begun += part) {
       this.#expander.expandPart(state, begun, begun + part, this.#adding);
       present[at] = { ...state, begun: begun + part };
       yield MOST_LISTED;
     }
-    if (begun === 0) this.#expander.expand(state, this.#adding);
-    else {
-      this.#expander.expandPart(state, begun, length, this.#adding);
-      this.#expander.expandLeads(state, { ...this.#adding, endpoints: () => undefined });
-    }
+    this.#useOwn(state);
+    this.#expander.expandRest(state, begun, this.#adding);
     present[at] = state;
+    if (this.#onDemand.ensure()) this.#declare();
   }
 
-  /** Removes the elements of the last port in `present`, its endpoints last. Yields like `#begin`. */
-  *#endLast(present: ServicePortState[]): Generator<number, void> {
-    const at = present.length - 1;
+  /** Removes the port at this index of `present`, its endpoints last. The last port takes its place. Yields like `#add`. */
+  *#remove(present: ServicePortState[], at: number): Generator<number, void> {
     const state = present[at];
     const part = partOf(state);
     let end = state.begun ?? lengthOf(state);
-    if (end <= part) return this.#expander.expand(state, this.#removing);
-    if (state.begun === undefined) this.#expander.expandLeads(state, { ...this.#removing, endpoints: () => undefined });
-    for (; end > part; end -= part) {
-      this.#expander.expandPart(state, end - part, end, this.#removing);
-      present[at] = { ...state, begun: end - part };
-      yield MOST_LISTED;
+    if (state.begun === undefined) {
+      this.#releaseOwn(state);
+      this.#expander.expandRest(state, Math.max(0, end - part), this.#removing);
+      end -= part;
     }
-    this.#expander.expandPart(state, 0, end, this.#removing);
+    for (; end > 0; end -= part) {
+      present[at] = { ...state, begun: end };
+      yield MOST_LISTED;
+      this.#expander.expandPart(state, Math.max(0, end - part), end, this.#removing);
+    }
+    const last = present.pop()!;
+    if (at < present.length) present[at] = last;
   }
 
   /**
-   * Changes a port to a state that differs only in endpoints. Returns the number of element operations: one deletion and one
-   * addition per changed element.
-   */
-  #replaceEndpoints(former: ServicePortState, state: ServicePortState): number {
-    let changed = 0;
-    this.#expander.expandPart(state, 0, MOST_LISTED, {
-      ...this.#adding,
-      endpoints: (set, key, base, endpoints) => {
-        const before = base === LOCAL_INDEX_BASE ? former.local : former.cluster;
-        if (endpoints.words === before.words && endpoints.ports === before.ports) return;
-        changed += set.replaceList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length);
-      },
-    });
-    this.#expander.expandPart(former, 0, MOST_LISTED, { ...this.#removing, endpoints: () => undefined });
-    return 2 * changed;
-  }
-
-  /**
-   * Returns a function that assigns places to the endpoints of one view after another. Its `former` is the view's former port,
-   * and `others` are ports that are done.
+   * Returns a function that assigns places to the endpoints of one view after another. Its `former` is the view's former port.
+   * @param known states whose ports may have the slots already.
    */
   #ordering(
     before: ServiceState,
-    prepared: ServiceState,
-  ): (
-    view: ServicePortView,
-    former: ServicePortState | undefined,
-    others: readonly ServicePortState[],
-  ) => ServicePortState {
+    known: readonly ServiceState[],
+  ): (view: ServicePortView, former: ServicePortState | undefined) => ServicePortState {
     // After an interrupted update, an older version of a port may have affinity and the newest none. A second list of endpoints
     // would forget the clients of the first.
     const withAffinity = before.filter((state) => state.affinity !== undefined);
     const findWithAffinity = finderIn(withAffinity);
     const lists = new Set<number>();
     const assigners = { cluster: new IndexAssigner(), local: new IndexAssigner() };
-    return (view, former, others) => {
+    return (view, former) => {
       let state: ServicePortState;
       if (view.affinitySeconds > 0)
         state = this.#affinity.order(view, withAffinity[findWithAffinity(view)] ?? former, lists);
-      else if (isBalanced(view))
-        state = assignSlots(view, [...prepared, ...before, ...others], former, this.#kernelOrder.stood(view));
+      else if (isBalanced(view)) state = assignSlots(view, known.flat(), former, this.#kernelOrder.stood(view));
       else {
         const order = (kind: ListKind): EndpointList =>
           former === undefined
@@ -426,7 +401,9 @@ export class FamilyRuleset {
     const has = new Set(state);
     const came = state.filter((one) => !had.has(one));
     const went = before.filter((one) => !has.has(one));
-    this.#replace(service, state, came, went);
+    this.#exchange(came, went);
+    if (state.length === 0) this.#ports.delete(service);
+    else this.#ports.set(service, state);
     this.#giveBack(came, went);
   }
 
@@ -454,45 +431,54 @@ export class FamilyRuleset {
         let has = false;
         forEachAddress(state.view, this.#keys, (key) => (has ||= keys.has(textOf(key))));
         if (!has) continue;
-        this.#declareOwn([state]);
-        this.#expander.expand(state, this.#putting);
+        this.#declareOwn(state);
+        // Once more, and back: the elements get their data.
+        this.#expander.expand(state, this.#adding);
+        this.#expander.expand(state, this.#removing);
       }
     }
   }
 
-  /**
-   * @param came new ports in `after`. @param went former ports that are not in it. Throws RangeError; then nothing has changed.
-   */
-  #replace(service: string, after: ServiceState, came: ServiceState, went: ServiceState): void {
+  /** Replaces ports by others at once. Returns the approximate number of element operations. */
+  #exchange(came: ServiceState, went: ServiceState): number {
+    for (const state of came) this.#useOwn(state);
+    this.#added = 0;
+    for (const state of came) this.#expander.expand(state, this.#adding);
+    // Remove after adding, so that common elements stay, and so do elements that another service has taken over meanwhile.
+    for (const state of went) this.#expander.expand(state, this.#removing);
+    for (const state of went) this.#releaseOwn(state);
+    if (this.#onDemand.ensure()) this.#declare();
+    // One deletion and one addition per changed element.
+    return 2 * this.#added;
+  }
+
+  /** Throws RangeError if the port's objects cannot be expressed; then nothing has changed. */
+  #useOwn(state: ServicePortState): void {
+    for (const { name } of ownObjects(state)) this.#ownUses.set(name, (this.#ownUses.get(name) ?? 0) + 1);
     try {
-      this.#declareOwn(came);
+      this.#declareOwn(state);
     } catch (error) {
-      const before = this.state(service);
-      this.#removeOwn(came, namesIn(before));
-      this.#declareOwn(before);
+      this.#releaseOwn(state);
+      for (const other of this.state(state.view.service)) this.#declareOwn(other);
       throw error;
     }
-    for (let i = 0; i < came.length; i++) this.#expander.expand(came[i], this.#adding);
-    // Remove after adding, so that common elements stay, and so do elements that another service has taken over meanwhile.
-    for (let i = 0; i < went.length; i++) this.#expander.expand(went[i], this.#removing);
-    this.#removeOwn(went, namesIn(after));
-    if (this.#onDemand.ensure()) this.#declare();
-    if (after.length === 0) this.#ports.delete(service);
-    else this.#ports.set(service, after);
   }
 
-  #declareOwn(state: ServiceState): void {
-    for (const object of state.flatMap(ownObjects)) object.declare(this.table, this.#options);
-    const hasSctp = !this.#onDemand.inUse.has("sctp") && state.some(({ view }) => view.protocol === "SCTP");
-    if (hasSctp && this.#onDemand.useSctp()) this.#declare();
+  #declareOwn(state: ServicePortState): void {
+    for (const object of ownObjects(state)) object.declare(this.table, this.#options);
+    const isNew = state.view.protocol === "SCTP" && !this.#onDemand.inUse.has("sctp");
+    if (isNew && this.#onDemand.useSctp()) this.#declare();
   }
 
-  #removeOwn(before: ServiceState, kept: ReadonlySet<string>): void {
-    const removed = before.flatMap(ownObjects);
-    for (const { kind, name } of removed) {
-      if (kept.has(name)) continue;
-      if (kind === "chain") this.table.removeChain(name);
-      else this.table.removeSet(name);
+  #releaseOwn(state: ServicePortState): void {
+    for (const { kind, name } of ownObjects(state)) {
+      const uses = this.#ownUses.get(name)! - 1;
+      if (uses > 0) this.#ownUses.set(name, uses);
+      else {
+        this.#ownUses.delete(name);
+        if (kind === "chain") this.table.removeChain(name);
+        else this.table.removeSet(name);
+      }
     }
   }
 
@@ -574,19 +560,14 @@ export class FamilyRuleset {
   }
 
   readonly #adding: Expansion = {
-    element: (set, key, data) => set.retain(key, data),
-    endpoints: (set, key, base, endpoints) =>
-      set.retainList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length),
+    element: (set, key, data) => {
+      if (set.retain(key, data)) this.#added++;
+    },
+    endpoints: (set, key, base, endpoints) => {
+      this.#added += set.retainList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length);
+    },
     list: (value) => this.#draws.use(value),
     limits: (limits) => this.#limits.use(limits),
-  };
-
-  /** Puts elements that are already retained. */
-  readonly #putting: Expansion = {
-    ...NOTHING_EXPANDED,
-    element: (set, key, data) => void set.put(key, data),
-    endpoints: (set, key, base, endpoints) =>
-      void set.replaceList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length),
   };
 
   /**

@@ -12,9 +12,10 @@ export function hasOwnObjects({ sourceRanges, guards, affinitySeconds }: Service
 }
 
 /**
- * The chains and sets that belong to `state`, in an order in which targets come first.
+ * The chains and sets that belong to `state`, in an order in which targets come first. A port that is added or removed in
+ * pieces has none.
  */
 export function ownObjects(state: ServicePortState): readonly OwnObject[] {
-  if (!hasOwnObjects(state.view)) return NONE;
+  if (!hasOwnObjects(state.view) || state.begun !== undefined) return NONE;
   return [...sourceRangeObjects(state.view), ...affinityObjects(state)];
 }

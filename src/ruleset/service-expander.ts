@@ -16,37 +16,6 @@ import { firewallsOf } from "./source-ranges.js";
 import { type AddressRoles, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./element-sets.js";
 import { type Expansion, NOTHING_EXPANDED } from "./expansion.js";
 
-/**
- * Whether the elements of the two states only differ in data of endpoints, and in hairpins. Called for tens of thousands of
- * ports, so it avoids a loop over fields.
- */
-export function differInEndpoints(before: ServicePortState, after: ServicePortState): boolean {
-  const [a, b] = [before.view, after.view];
-  if (before.begun !== undefined || b.affinitySeconds > 0 || b.balance !== undefined || b.limits !== undefined)
-    return false;
-  return (
-    before.cluster.length === after.cluster.length &&
-    before.local.length === after.local.length &&
-    a.service === b.service &&
-    a.portName === b.portName &&
-    a.protocol === b.protocol &&
-    a.port === b.port &&
-    a.clusterIP === b.clusterIP &&
-    a.externalIPs === b.externalIPs &&
-    a.loadBalancerIPs === b.loadBalancerIPs &&
-    a.nodePort === b.nodePort &&
-    a.internalPolicyLocal === b.internalPolicyLocal &&
-    a.externalPolicyLocal === b.externalPolicyLocal &&
-    a.sourceRanges === b.sourceRanges &&
-    a.guards === b.guards &&
-    a.affinitySeconds === b.affinitySeconds &&
-    a.balance === b.balance &&
-    a.limits === b.limits &&
-    a.hasAnyEndpoint === b.hasAnyEndpoint &&
-    a.resetRemovedEndpoints === b.resetRemovedEndpoints
-  );
-}
-
 export class ServiceExpander {
   /** @param sets the ones for limits exist once an Expansion's `limits` has been called. */
   constructor(
@@ -59,8 +28,15 @@ export class ServiceExpander {
   expand(state: ServicePortState, to: Expansion): void {
     const { begun = Infinity } = state;
     if (begun !== Infinity) return this.expandPart(state, 0, begun, to);
-    this.expandLeads(state, to);
+    this.#expandLeads(state, to);
     this.#expandNumbered(state, 0, Infinity, to);
+  }
+
+  /** Passes all elements, without those of the endpoints before index `from` of each list. */
+  expandRest(state: ServicePortState, from: number, to: Expansion): void {
+    if (from === 0) return this.expand(state, to);
+    this.expandPart(state, from, Infinity, to);
+    this.#expandLeads(state, { ...to, endpoints: () => undefined });
   }
 
   /** Passes the elements of the endpoints of each list from one index up to another. No packet finds them without the rest. */
@@ -84,7 +60,7 @@ export class ServiceExpander {
   }
 
   /** Passes the elements that lead to endpoints, and those of the endpoints to `to.endpoints`. */
-  expandLeads(state: ServicePortState, to: Expansion): void {
+  #expandLeads(state: ServicePortState, to: Expansion): void {
     const { view } = state;
     const keys = this.keys;
     if (view.clusterIP !== undefined) to.element(this.sets.clusterIPs, keys.address(view.clusterIP));

@@ -44,8 +44,11 @@ export interface ElementSet {
   times(key: Uint8Array): readonly [timeoutMs: number, leftMs: number];
   /** No longer desires `key`, regardless of its use count. Returns true if it was desired. */
   delete(key: Uint8Array, deferred?: boolean): boolean;
-  /** Desires `key` and counts one more use. `data` replaces earlier data. The key stays until it is released as often as it was retained. */
-  retain(key: Uint8Array, data?: Uint8Array): void;
+  /**
+   * Desires `key` and counts one more use. `data` replaces earlier data. The key stays until it is released as often as it was retained. Returns true
+   * if this changes the desired state.
+   */
+  retain(key: Uint8Array, data?: Uint8Array): boolean;
   /** Undoes one `retain`. */
   release(key: Uint8Array, deferred?: boolean): void;
   has(key: Uint8Array): boolean;
@@ -57,9 +60,10 @@ export interface ElementSet {
   plan(more: number): void;
   /**
    * Retains the elements of a list. Their keys are `key`, followed by `base`, `base + 1` and so on as 4 bytes in host order (a field `index`).
+   * Returns how many of them are new or have other data than before.
    * @param data packed words of `count` elements, one after the other.
    */
-  retainList(key: Uint8Array, base: number, data: Int32Array, count: number): void;
+  retainList(key: Uint8Array, base: number, data: Int32Array, count: number): number;
   /** Gives the retained elements of a list other data. Returns how many had other data before. */
   replaceList(key: Uint8Array, base: number, data: Int32Array, count: number): number;
   /** Releases the elements of a list. */

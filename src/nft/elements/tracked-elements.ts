@@ -207,25 +207,26 @@ export class TrackedElements implements ElementSet {
     return row < 0 ? [0, 0] : (this.#expiries?.times(row) ?? [0, 0]);
   }
 
-  retain(key: Uint8Array, data?: Uint8Array): void {
+  retain(key: Uint8Array, data?: Uint8Array): boolean {
     const row = this.#rowFor(key, data);
-    this.#put(row, this.#data, 0);
+    const isNew = this.#put(row, this.#data, 0);
     this.#rows.words(row)[this.#rows.at(row) + USES]++;
+    return isNew;
   }
 
   plan(more: number): void {
     this.planned = Math.max(this.planned, this.#rows.desiredSize + more);
   }
 
-  retainList(key: Uint8Array, base: number, data: Int32Array, count: number): void {
-    this.#putList(key, base, data, count, 1);
+  retainList(key: Uint8Array, base: number, data: Int32Array, count: number): number {
+    return this.#putList(key, base, data, count, 1);
   }
 
   replaceList(key: Uint8Array, base: number, data: Int32Array, count: number): number {
     return this.#putList(key, base, data, count, 0);
   }
 
-  /** Desires each element of the list, and adds `uses` to its use count. Returns how many of them got other data. */
+  /** Desires each element of the list, and adds `uses` to its use count. Returns how many of them are new or got other data. */
   #putList(key: Uint8Array, base: number, data: Int32Array, count: number, uses: 0 | 1): number {
     if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
     this.#gate?.checkChangeable();

@@ -405,6 +405,9 @@ describe("a quarantined service that is updated in pieces", () => {
     put(spec, one);
     return one.model.views("ip", `default/${spec.name}`);
   };
+  const update = (service: string, spec: Spec): void => {
+    for (const _ of quarantine.updateInPieces(service, viewsOf(spec)));
+  };
   const servedBy = (service: string): string[] => [
     ...new Set(ruleset.state(service).flatMap(({ cluster }) => [cluster.address(0)])),
   ];
@@ -421,11 +424,11 @@ describe("a quarantined service that is updated in pieces", () => {
     });
     quarantine = new Quarantine({ family: "ip", ruleset, log: SILENT, clock, observers: [] });
     write = () => quarantine.write(() => table.apply());
-    quarantine.update("default/large", viewsOf(large("10.244.1.1")));
+    update("default/large", large("10.244.1.1"));
     await write();
     const refusals = refuse(kernel);
     refusals.refuses = (op) => op.kind === "elements" && op.set.startsWith("endpoints-");
-    quarantine.update("default/large", viewsOf(large("10.244.1.2")));
+    update("default/large", large("10.244.1.2"));
     await write();
     refusals.refuses = () => false;
     expect(quarantine.services).toEqual(["default/large"]);
@@ -448,7 +451,7 @@ describe("a quarantined service that is updated in pieces", () => {
     const pieces = quarantine.updateInPieces("default/large", desired);
     pieces.next();
     await write();
-    quarantine.update("default/small", viewsOf({ ...small("10.244.3.1"), ips: ["10.96.43.1"] }));
+    update("default/small", { ...small("10.244.3.1"), ips: ["10.96.43.1"] });
     await write();
     while (pieces.next().done !== true) await write();
     await write();

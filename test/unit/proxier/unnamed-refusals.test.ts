@@ -136,7 +136,7 @@ describe("a kernel that names nothing", () => {
     const quarantine = new Quarantine({ family: "ip", ruleset, log: SILENT, clock, observers: [observer] });
     const change = (index: number): void => {
       const name = `bench/svc-${index}`;
-      quarantine.update(name, world.proxier.model.views("ip", name));
+      for (const _ of quarantine.updateInPieces(name, world.proxier.model.views("ip", name)));
     };
     return { quarantine, change, write: () => quarantine.write(() => table.apply()) };
   }
