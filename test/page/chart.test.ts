@@ -42,7 +42,12 @@ function objectsIn(text: string): KubeObject[] {
 }
 
 function rendered(...args: readonly string[]): KubeObject[] {
-  return objectsIn(mustRun(helm(), ["template", "nft-proxier", chart, "-n", "kube-system", ...args]));
+  return release("nft-proxier", ...args);
+}
+
+/** The objects of a release with another name. */
+function release(name: string, ...args: readonly string[]): KubeObject[] {
+  return objectsIn(mustRun(helm(), ["template", name, chart, "-n", "kube-system", ...args]));
 }
 
 /** The objects that `kubectl apply -k` sends, after the reader has set the image. */
@@ -51,9 +56,22 @@ function base(name: string): KubeObject[] {
   return JSON.parse(text.replaceAll("REGISTRY/", `${REGISTRY}/`)) as KubeObject[];
 }
 
-/** In one order, and with the meaning of the files in a ConfigMap. */
+const isMap = (value: unknown): value is object => typeof value === "object" && value !== null && !Array.isArray(value);
+
+const CHART_LABEL = /^(?:app\.kubernetes\.io|helm\.sh)\//;
+
+const withoutChartLabels = (object: KubeObject): KubeObject =>
+  JSON.parse(
+    JSON.stringify(object, (key, value: unknown) => {
+      if (!["labels", "matchLabels"].includes(key) || !isMap(value)) return value;
+      const others = Object.entries(value).filter(([name]) => !CHART_LABEL.test(name));
+      return others.length === 0 ? undefined : Object.fromEntries(others);
+    }),
+  ) as KubeObject;
+
+/** In one order, with the meaning of the files in a ConfigMap, and without the labels that only the chart's objects have. */
 function meaning(objects: readonly KubeObject[]): unknown[] {
-  const parsed = objects.map((object) => {
+  const parsed = objects.map(withoutChartLabels).map((object) => {
     if (object.kind !== "ConfigMap") return object;
     const { data = {} } = object as V1ConfigMap;
     return { ...object, data: Object.fromEntries(Object.entries(data).map(([file, text]) => [file, parse(text)])) };
@@ -74,8 +92,12 @@ const everything = {
     repository: `${REGISTRY}/nft-proxier`,
     digest: `sha256:${"5".repeat(64)}`,
     pullPolicy: "Always",
-    pullSecrets: ["pull"],
   },
+  imagePullSecrets: [{ name: "pull" }],
+  nameOverride: "proxier",
+  fullnameOverride: "edge-proxier",
+  serviceAccount: { create: true, name: "edge-account" },
+  rbac: { create: true },
   takeover: "canary",
   apiServer: { host: "fd00::1", port: 443 },
   clusterCIDR: { ipv4: "10.0.0.0/8", ipv6: "fd00:10:244::/56" },
@@ -83,6 +105,17 @@ const everything = {
   config: { conntrack: { maxPerCore: 0, min: 1_048_576 }, nodePortAddresses: ["primary"], oomScoreAdj: -900 },
   verbosity: 4,
   extraArgs: ["--service-counters=endpoint"],
+  extraEnv: [{ name: "SSL_CERT_FILE", value: "/authorities/ca.crt" }],
+  extraVolumes: [{ name: "authorities", configMap: { name: "authorities" } }],
+  extraVolumeMounts: [{ name: "authorities", mountPath: "/authorities", readOnly: true }],
+  lifecycle: { preStop: { exec: { command: ["/usr/local/bin/kube-proxy", "handover"] } } },
+  livenessProbe: {
+    httpGet: { path: "/livez", port: 11256 },
+    periodSeconds: 30,
+    timeoutSeconds: 9,
+    failureThreshold: 9,
+  },
+  readinessProbe: { httpGet: { path: "/readyz", port: 11256 }, periodSeconds: 30, timeoutSeconds: 9 },
   metrics: {
     bindAddress: "0.0.0.0:9249",
     scrapeAnnotations: true,
@@ -94,7 +127,7 @@ const everything = {
   nodeSelector: { pool: "edge" },
   affinity: { nodeAffinity: {} },
   podAnnotations: { team: "network" },
-  updateStrategy: { type: "OnDelete" },
+  updateStrategy: { type: "OnDelete", maxUnavailable: 1, maxSurge: "" },
 };
 
 /** The chart's values as a file, which is where lists and large numbers belong. */
@@ -132,7 +165,10 @@ test("every value changes exactly what it says", () => {
   const changed = { image: reference, imagePullPolicy: "Always", resources };
   const [init] = pod.initContainers as V1Container[];
   const [main] = pod.containers;
+  const { volumes = [] } = pod;
+  const metadata = { name: "edge-proxier" };
   const patch = {
+    metadata,
     spec: {
       updateStrategy: { type: "OnDelete", rollingUpdate: null },
       template: {
@@ -140,8 +176,9 @@ test("every value changes exactly what it says", () => {
           annotations: { team: "network", "prometheus.io/scrape": "true", "prometheus.io/port": "9249" },
         },
         spec: {
+          serviceAccountName: "edge-account",
           priorityClassName: "system-cluster-critical",
-          imagePullSecrets: [{ name: "pull" }],
+          imagePullSecrets: everything.imagePullSecrets,
           nodeSelector: { "nft-proxier.dev/canary": "true", pool: "edge" },
           affinity: everything.affinity,
           tolerations: everything.tolerations,
@@ -152,13 +189,24 @@ test("every value changes exactly what it says", () => {
               name: "nft-proxier",
               ports: [{ name: "metrics", containerPort: 9249 }],
               command: [...(main.command ?? []), "--v=4", "--service-counters=endpoint"],
+              env: [...(main.env ?? []), ...everything.extraEnv],
+              volumeMounts: [...(main.volumeMounts ?? []), ...everything.extraVolumeMounts],
+              lifecycle: everything.lifecycle,
+              livenessProbe: everything.livenessProbe,
+              readinessProbe: everything.readinessProbe,
             },
+          ],
+          volumes: [
+            { name: "config", configMap: { name: "edge-proxier" } },
+            ...volumes.slice(1),
+            ...everything.extraVolumes,
           ],
         },
       },
     },
   };
   const config = {
+    metadata,
     data: {
       "config.conf": stringify({
         ...(parse(filesOf(before)["config.conf"]) as object),
@@ -173,11 +221,17 @@ test("every value changes exactly what it says", () => {
       ),
     },
   };
-  const patches: Readonly<Record<string, unknown>> = { DaemonSet: patch, ConfigMap: config };
+  const account = { name: "edge-account" };
+  const patches: Readonly<Record<string, unknown>> = {
+    DaemonSet: patch,
+    ConfigMap: config,
+    ServiceAccount: { metadata: account },
+    ClusterRoleBinding: { metadata, subjects: [{ kind: "ServiceAccount", ...account, namespace: "kube-system" }] },
+  };
   const podMonitor = {
     apiVersion: "monitoring.coreos.com/v1",
     kind: "PodMonitor",
-    metadata: { name: "nft-proxier", namespace: "kube-system", labels: { release: "prometheus" } },
+    metadata: { ...metadata, namespace: "kube-system", labels: { release: "prometheus" } },
     spec: {
       selector: { matchLabels: { "k8s-app": "nft-proxier" } },
       podMetricsEndpoints: [
@@ -204,6 +258,10 @@ test.each([
   ["image.pullPolicy=Allways", "/image/pullPolicy"],
   ["image.repository=REGISTRY/nft-proxier", "/image/repository"],
   ["image.digest=latest", "/image/digest"],
+  ["imagePullSecrets={pull}", "/imagePullSecrets/0"],
+  ["nameOverride=Edge", "/nameOverride"],
+  ["serviceAccount.create=no", "/serviceAccount/create"],
+  ["rbac.create=0", "/rbac/create"],
   ["takeover=both", "/takeover"],
   ["apiServer.host=", "/apiServer/host"],
   ["apiServer.host=https://control-plane.example", "/apiServer/host"],
@@ -218,19 +276,26 @@ test.each([
   [kubeadm, "/apiServer/host"],
   ["verbosity=debug", "/verbosity"],
   ["extraArgs={own-table}", "/extraArgs/0"],
+  ["extraEnv[0].name=NODE_NAME", "/extraEnv/0/name"],
+  ["extraEnv[0].name=RETRIES,extraEnv[0].value=1", "/extraEnv/0/value"],
+  ["extraVolumes[0].name=config", "/extraVolumes/0/name"],
+  ["livenessProbe=none", "/livenessProbe"],
   ["metrics.podMonitor.enabled=true", "/metrics/bindAddress"],
   ["metrics.scrapeAnnotations=true", "/metrics/bindAddress"],
   ["metrics.podMonitor.interval=often", "/metrics/podMonitor/interval"],
   ["resources=none", "/resources"],
   ["tolerations=all", "/tolerations"],
   ["updateStrategy.maxUnavailable=0", "/updateStrategy/maxUnavailable"],
+  ["updateStrategy.maxSurge=0", "/updateStrategy/maxSurge"],
+  [
+    "updateStrategy.maxSurge=1,metrics.podMonitor.enabled=true,metrics.bindAddress=0.0.0.0:10249",
+    "/updateStrategy/maxSurge",
+  ],
 ])("helm refuses %s, and names %s", (set, place) => {
   const args = ["template", "nft-proxier", chart, ...flags([image, ...required, set])];
   const { status, stderr } = spawnSync(helm(), args, { encoding: "utf8" });
   expect({ status, stderr }).toEqual({ status: 1, stderr: expect.stringContaining(`at '${place}': `) as string });
 });
-
-const isMap = (value: unknown): value is object => typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** The keys of a values file, with those of nested maps: `metrics.podMonitor.enabled`. */
 const keysOf = (values: object, isWanted = (_: unknown): boolean => true, prefix = ""): string[] =>
@@ -242,7 +307,16 @@ const keysOf = (values: object, isWanted = (_: unknown): boolean => true, prefix
 /** helm also drops the chart's own value of a key that has none, as in `podAnnotations:` with only comments below it. */
 describe("a key without a value in the values file", () => {
   const defaults = parse(readFileSync(path.join(chart, "values.yaml"), "utf8")) as object;
-  const required = ["image", "image.repository", "apiServer", "apiServer.host", "clusterCIDR", "clusterCIDR.ipv4"];
+  const required = [
+    "image",
+    "image.repository",
+    "apiServer",
+    "apiServer.host",
+    "clusterCIDR",
+    "clusterCIDR.ipv4",
+    "livenessProbe.httpGet",
+    "readinessProbe.httpGet",
+  ];
   const smallest = {
     image: { repository: everything.image.repository },
     apiServer: { host: "control-plane.example" },
@@ -263,7 +337,8 @@ describe("a key without a value in the values file", () => {
       expect({ key, stderr }).toEqual({ key, stderr: "" });
       const objects = objectsIn(stdout);
       expect(checkAgainst("V1DaemonSet", daemonSetOf(objects)), key).toEqual([]);
-      if (!/^(?:resources|priorityClassName|tolerations)\b/.test(key)) expect(objects, key).toEqual(usual);
+      if (!/^(?:resources|priorityClassName|tolerations|livenessProbe|readinessProbe)\b/.test(key))
+        expect(objects, key).toEqual(usual);
     }
   });
 
@@ -281,6 +356,62 @@ describe("a key without a value in the values file", () => {
       });
     }
   });
+});
+
+describe("two releases, for two pools of nodes", () => {
+  const pools = ["edge", "core"].map((pool) =>
+    release(`nft-proxier-${pool}`, ...flags([image, ...required, `nodeSelector.pool=${pool}`])),
+  );
+
+  test("share no object, and no selector matches the other's pods", () => {
+    const names = pools.map((objects) => objects.map(({ kind, metadata }) => `${kind}/${metadata.name}`));
+    expect(names[0]).toEqual(names[1].map((name) => name.replace("core", "edge")));
+    expect(names[0].filter((name) => names[1].includes(name))).toEqual([]);
+    const [edge, core] = pools.map((objects) => daemonSetOf(objects).spec);
+    expect(edge?.template.metadata?.labels).toMatchObject(edge?.selector.matchLabels ?? {});
+    expect(core?.template.metadata?.labels).not.toMatchObject(edge?.selector.matchLabels ?? {});
+  });
+
+  test("mount their own ConfigMaps, and have their own accounts", () => {
+    for (const [index, name] of ["nft-proxier-edge", "nft-proxier-core"].entries()) {
+      const pod = podOf(pools[index]);
+      expect([pod.serviceAccountName, pod.volumes?.[0].configMap?.name]).toEqual([name, name]);
+    }
+  });
+
+  test("are named by a release whose name does not contain the chart's", () => {
+    expect(daemonSetOf(release("edge", ...flags([image, ...required]))).metadata?.name).toBe("edge-nft-proxier");
+  });
+});
+
+test("every object has the labels by which tools find the parts of a release", () => {
+  const objects = rendered("--values", file({ ...everything, nameOverride: "", fullnameOverride: "" }));
+  for (const { kind, metadata } of [...objects, daemonSetOf(objects).spec?.template as KubeObject]) {
+    expect({ kind, labels: (metadata as { labels?: object }).labels }).toMatchObject({
+      labels: { "app.kubernetes.io/name": "nft-proxier", "app.kubernetes.io/instance": "nft-proxier" },
+    });
+    if (kind !== undefined) {
+      expect((metadata as { labels?: object }).labels).toMatchObject({
+        "app.kubernetes.io/version": version,
+        "app.kubernetes.io/managed-by": "Helm",
+        "helm.sh/chart": `nft-proxier-${version}`,
+      });
+    }
+  }
+  // Commands in the documents select pods by this label.
+  expect(daemonSetOf(objects).spec?.template.metadata?.labels).toMatchObject({ "k8s-app": "nft-proxier" });
+});
+
+test("without an account and a binding of its own, the pods use the account that exists", () => {
+  const none = flags([image, ...required, "serviceAccount.create=false", "rbac.create=false"]);
+  expect(rendered(...none).map(({ kind }) => kind)).toEqual(["ConfigMap", "DaemonSet"]);
+  expect(podOf(rendered(...none)).serviceAccountName).toBe("default");
+  expect(podOf(rendered(...none, "--set", "serviceAccount.name=proxier")).serviceAccountName).toBe("proxier");
+});
+
+test("a surge replaces maxUnavailable, because Kubernetes permits one of them", () => {
+  const objects = rendered(...flags([image, ...required, "updateStrategy.maxSurge=1"]));
+  expect(daemonSetOf(objects).spec?.updateStrategy?.rollingUpdate).toEqual({ maxSurge: 1, maxUnavailable: 0 });
 });
 
 test("helm refuses a value that does not exist", () => {
@@ -380,7 +511,7 @@ test.each([
   const pod = daemonSetOf(base("kubernetes"));
   expect(notes).toContain(takeover === "canary" ? "kubectl label node NODE nft-proxier.dev/canary=true" : "every node");
   expect(notes).toContain(`rollout status daemonset/${pod.metadata?.name}\n`);
-  expect(notes).toContain(`logs -l k8s-app=${pod.spec?.selector.matchLabels?.["k8s-app"]} `);
+  expect(notes).toContain("logs -l app.kubernetes.io/instance=nft-proxier ");
   const commands = notes.match(/^ {5}kubectl .*/gm) ?? [];
   expect(commands.length).toBe(takeover === "canary" ? 5 : 4);
   if (takeover === "canary") expect(commands[4]).toContain(" get configmap kube-proxy ");

@@ -76,7 +76,7 @@ function targets({ metadata, spec }: PodMonitor, discovered: readonly Labels[]):
 }
 
 function check(monitor: PodMonitor, discovered: readonly Labels[], address: string): void {
-  expect(monitor.spec.selector.matchLabels).toEqual({ "k8s-app": "nft-proxier" });
+  expect(monitor.spec.selector.matchLabels).toMatchObject({ "k8s-app": "nft-proxier" });
   const found = targets(monitor, discovered);
   expect(found).toEqual([expect.objectContaining({ __address__: address, instance: address })]);
   const up = Object.entries(found[0]).flatMap(([name, value]) => (name.startsWith("__") ? [] : [`${name}="${value}"`]));
