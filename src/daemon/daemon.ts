@@ -122,6 +122,7 @@ class Daemon {
       ...{ watch: true, trackRemovals: true, ownTable, serviceCounters },
     });
     proxier.observe(new SizeWatch(proxier.model));
+    this.#observation.health.serves = (family) => proxier.model.counts(family).services > 0;
     // On a busy machine, the process may end before the proxier has stopped.
     const logWrites = (): void => proxier.logRecentWrites();
     process.once("exit", logWrites);

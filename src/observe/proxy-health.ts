@@ -44,6 +44,11 @@ interface FamilyState {
 
 /** Whether the kernel keeps up with the changes in each family, and whether this node should get traffic at all. */
 export class ProxyHealth implements ProxierObserver {
+  /**
+   * Whether a service has an address of the family. If none has, no packet needs its rules. So if the kernel has never accepted them, the
+   * node still serves everything, and only `status` reports the refusal.
+   */
+  serves: (family: IpFamily) => boolean = () => true;
   readonly #timeoutMs: number;
   readonly #nodeName: string | undefined;
   readonly #clock: Clock;
@@ -163,7 +168,7 @@ export class ProxyHealth implements ProxierObserver {
 
   get #unreadyReason(): string | undefined {
     const families = (first: FamilyState["first"]): string => {
-      const those = [...this.#states].filter(([, state]) => state.first === first);
+      const those = [...this.#states].filter(([family, state]) => state.first === first && !this.#isUnused(family));
       return those.map(([family]) => FAMILY_NAMES[family]).join(" and ");
     };
     const [refused, waiting] = [families("refused"), families("waits")];
@@ -174,7 +179,12 @@ export class ProxyHealth implements ProxierObserver {
   }
 
   #inTime(family: IpFamily): boolean {
-    return this.pendingMs(family) < this.#timeoutMs;
+    return this.pendingMs(family) < this.#timeoutMs || this.#isUnused(family);
+  }
+
+  /** Whether the kernel has refused all rules of the family, and no service needs them. */
+  #isUnused(family: IpFamily): boolean {
+    return this.#states.get(family)?.first === "refused" && !this.serves(family);
   }
 
   /** The fields are in kube-proxy's order. */

@@ -7,6 +7,8 @@ import type { IpFamily } from "../base/ip.js";
 export interface SyncReport {
   readonly family: IpFamily;
   readonly ok: boolean;
+  /** The beginning of the error of a failed write. */
+  readonly error?: string;
   /** Whether everything was compared with the kernel, as in the first write and after a full read. */
   readonly full: boolean;
   /** Time from the start of the write to the kernel's answer, ms. */

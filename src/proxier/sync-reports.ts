@@ -4,6 +4,7 @@
  */
 import { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
 import type { IpFamily } from "../base/ip.js";
+import { reasonOf } from "../base/unknown.js";
 import type { ApplyResult } from "../nft/engine-exports.js";
 import type { FamilyOutcome } from "./family-proxier.js";
 import type { SyncReport, SyncWork } from "./observer.js";
@@ -65,6 +66,8 @@ export class SyncReports {
     const report: SyncReport = {
       family,
       ok,
+      // Names the first refused objects; there may be as many as services.
+      ...(!ok && { error: reasonOf(outcome.error).slice(0, 400) }),
       full: result?.resynced !== undefined || !this.#written.has(family),
       ms: performance.now() - started,
       settled: ok && oldest === undefined,

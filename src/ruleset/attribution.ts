@@ -73,7 +73,8 @@ function withoutIndex(set: string, key: Uint8Array): Uint8Array {
 
 /** "element 10.96.0.1:80/TCP of service-ips: ENOMEM (text)". */
 function describeFault(fault: FaultyObject, family: IpFamily): string {
-  const why = `${fault.errno}${fault.text === undefined ? "" : ` (${fault.text})`}`;
+  const more = [fault.text, fault.hint].filter((part) => part !== undefined);
+  const why = `${fault.errno}${more.length === 0 ? "" : ` (${more.join("; ")})`}`;
   if (fault.set !== undefined && fault.key !== undefined) {
     const address = SERVICE_KEYED.test(fault.set)
       ? unpackServiceKey(withoutIndex(fault.set, fault.key), family)

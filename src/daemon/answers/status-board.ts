@@ -96,7 +96,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   readonly #now: () => number;
   /** Families with active rules, with the objects written until all families had them. */
   readonly #active = new Map<IpFamily, Pick<SyncWork, "transactions" | "operations">>();
-  readonly #failing = new Set<IpFamily>();
+  readonly #failing = new Map<IpFamily, string>();
   readonly #quarantined: Readonly<Record<IpFamily, Map<string, string>>> = { ip: new Map(), ip6: new Map() };
   readonly #nodePorts = new Map<IpFamily, NodePortStatus>();
   readonly #sources: ProblemSource[] = [];
@@ -146,11 +146,11 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     return { ...this.options.model.counts(family), ...(size > 0 && { quarantined: size }) };
   }
 
-  synced({ family, ok, work }: SyncReport): void {
+  synced({ family, ok, error = "", work }: SyncReport): void {
     if (!ok) {
       if (!this.#failing.has(family))
         this.#note("warning", `writing the ${FAMILY_NAMES[family]} table failed; retrying`);
-      this.#failing.add(family);
+      this.#failing.set(family, error);
       return;
     }
     if (this.#failing.delete(family)) this.#note("normal", `the ${FAMILY_NAMES[family]} table was written again`);
@@ -358,8 +358,9 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   *#writing(): Iterable<StatusProblem> {
     for (const family of this.options.families) {
-      if (this.#failing.has(family)) {
-        const remedy = "read the log: it has the operation and the kernel's error. The former rules stay active";
+      const error = this.#failing.get(family);
+      if (error !== undefined) {
+        const remedy = `read the log. It has the whole error, which begins: ${error}. The former rules stay active`;
         yield { what: `the kernel refuses the ${FAMILY_NAMES[family]} table`, remedy };
       } else if (!this.#active.has(family)) {
         const remedy = "the log shows what is missing: the API server, the Node object, or complete manifests";

@@ -64,6 +64,8 @@ export interface FaultyObject {
   readonly key?: Uint8Array;
   readonly errno: string;
   readonly text?: string;
+  /** For a new rule: the expressions that this kernel may lack, with their modules. */
+  readonly hint?: string;
   /** Index of the operation in its transaction. */
   readonly position?: number;
 }

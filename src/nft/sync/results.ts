@@ -1,7 +1,7 @@
 /** The results and errors of an apply. */
 import { strideOf } from "../kernel/element-batch.js";
 import { KernelError, type KernelErrorCode } from "../kernel/errors.js";
-import type { CommitOptions, CommitResult, Kernel } from "../kernel/kernel.js";
+import type { CommitOptions, CommitResult, Family, Kernel } from "../kernel/kernel.js";
 import { joined } from "./drift.js";
 import { noCounts, type Counts, type Plan, type PlannedOp } from "./plan.js";
 import type { ApplyResult, FaultyObject } from "./apply-result.js";
@@ -58,6 +58,23 @@ export async function commitPlan(
   };
 }
 
+/** Expressions that are part of nf_tables itself (net/netfilter/nf_tables_core.c). Each of the others has a module. */
+const BUILT_IN = /^(bitwise|byteorder|cmp|counter|dynset|exthdr|immediate|last|lookup|meta|opaque|payload|range|rt)$/;
+
+/** The module of an expression. Two expressions have one for each family. */
+function moduleOf(type: string, family: Family): string {
+  if (type !== "reject" && type !== "fib") return `nft_${type}`;
+  return `nft_${type}_${{ ip: "ipv4", ip6: "ipv6" }[family as string] ?? family}`;
+}
+
+/** A new rule is refused with ENOENT if the kernel lacks one of its expressions, or an object that it names. */
+function hintFor(op: PlannedOp["op"], errno: string): string | undefined {
+  if (errno !== "ENOENT" || op.op !== "add" || op.kind !== "rule") return undefined;
+  const types = [...new Set(op.exprs.map(({ type }) => type))].filter((type) => !BUILT_IN.test(type));
+  const lacking = types.map((type) => `${type} (module ${moduleOf(type, op.family)})`);
+  return lacking.length === 0 ? undefined : `this kernel may lack ${lacking.join(" or ")}`;
+}
+
 /** Translates the kernel's faults to our objects. */
 function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObject[] {
   return error.faults.flatMap((fault) => {
@@ -65,7 +82,8 @@ function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObj
     if (planned === undefined) return [];
     const { op, origin } = planned;
     const { errno, element, text } = fault;
-    const object = { ...origin, operation: `${op.op} ${op.kind}`, errno, position: fault.op, text };
+    const hint = hintFor(op, errno);
+    const object = { ...origin, operation: `${op.op} ${op.kind}`, errno, position: fault.op, text, hint };
     if (op.kind !== "elements" || op.op === "flush" || origin.kind !== "element" || element === undefined)
       return [object];
     const { bytes, keyLen } = op.elements;
@@ -118,9 +136,9 @@ export function isDrift({ code, faulty }: TableError): boolean {
 }
 
 /** Describes a refusal: "delete chain __chain3: ENOENT". */
-export function describeRefusal({ operation, errno, text, ...fault }: FaultyObject): string {
+export function describeRefusal({ operation, errno, text, hint, ...fault }: FaultyObject): string {
   const where = fault.chain ?? fault.set ?? fault.object ?? "";
-  return `${operation ?? fault.kind} ${where}: ${errno}${text === undefined ? "" : `, ${text}`}`;
+  return [`${operation ?? fault.kind} ${where}: ${errno}`, text, hint].filter((part) => part !== undefined).join(", ");
 }
 
 function describeFault(fault: FaultyObject): string {
@@ -131,7 +149,8 @@ function describeFault(fault: FaultyObject): string {
   );
   const isElsewhere = fault.errno === "EOPNOTSUPP" && rule !== undefined;
   const why = isElsewhere
-    ? ", an action of it, or of a chain that it leads to, does not work at this hook or with this kernel"
-    : "";
-  return `${where.length === 0 ? fault.kind : where.join(", ")}: ${fault.errno}${fault.text === undefined ? "" : `, ${fault.text}`}${why}`;
+    ? "an action of it, or of a chain that it leads to, does not work at this hook or with this kernel"
+    : fault.hint;
+  const reason = [fault.errno, fault.text, why].filter((part) => part !== undefined).join(", ");
+  return `${where.length === 0 ? fault.kind : where.join(", ")}: ${reason}`;
 }

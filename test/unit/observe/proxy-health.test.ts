@@ -84,6 +84,39 @@ describe("readyz", () => {
   });
 });
 
+describe("a family whose first write the kernel refuses", () => {
+  const answers = (): number[] => [health.livez(), health.readyz()].map(({ code }) => code);
+  beforeEach(() => {
+    health.queued();
+    health.taken();
+    synced("ip");
+    synced("ip6", false);
+    elapsed = 2 * TIMEOUT;
+  });
+
+  test("makes the node unhealthy and not ready if a service has an address of the family", () => {
+    expect(answers()).toEqual([503, 503]);
+  });
+
+  test("does not as long as no service has one", () => {
+    let served = false;
+    health.serves = (family) => family === "ip" || served;
+    expect(answers()).toEqual([200, 200]);
+    served = true;
+    expect(answers()).toEqual([503, 503]);
+  });
+
+  test("counts again after it was written once, because its rules may then serve packets", () => {
+    health.serves = (family) => family === "ip";
+    synced("ip6");
+    health.queued();
+    health.taken();
+    synced("ip6", false);
+    elapsed += 2 * TIMEOUT;
+    expect(health.livez().code).toBe(503);
+  });
+});
+
 describe("livez", () => {
   test("is healthy during the start, however long that takes", () => {
     elapsed = 10 * TIMEOUT;

@@ -88,3 +88,25 @@ it("a probe that failed for another reason is repeated with the next write", asy
   expect(asked()).toBe(1);
   await proxier.stop();
 });
+
+it("a kernel without an expression of one family: the error names the expression and its module", async () => {
+  const kernel = new FakeKernel();
+  const commit = kernel.commit.bind(kernel);
+  kernel.commit = async (ops, options) => {
+    const faults = ops.flatMap((op, index) =>
+      op.kind === "rule" && "exprs" in op && op.family === "ip6" && op.exprs.some(isReject)
+        ? [{ op: index, errno: "ENOENT" }]
+        : [],
+    );
+    if (faults.length > 0) throw new KernelError("refused", "no such file", { action: "commit", faults });
+    return commit(ops, options);
+  };
+  const errors = new Map<string, string | undefined>();
+  const proxier = makeProxier(kernel, { families: ["ip", "ip6"] });
+  proxier.observe({ synced: ({ family, error }) => void errors.set(family, error) });
+  putReset(proxier);
+  await proxier.sync();
+  await proxier.stop();
+  expect(errors.get("ip")).toBeUndefined();
+  expect(errors.get("ip6")).toContain("ENOENT, this kernel may lack reject (module nft_reject_ipv6)");
+});
