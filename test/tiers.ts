@@ -84,8 +84,8 @@ export const commands: readonly Command[] = [
   },
   {
     name: "test:nightly",
-    what: "longer: 1,000,000 fuzz inputs, 200 kills, 240 random seeds; the linter of C++; what only this run runs, and one of the other kernels in turns",
-    takes: "3 h",
+    what: "longer: 1,000,000 fuzz inputs, 200 kills, 240 random seeds; the linter of C++; what only this run runs, one of the other kernels in turns, and arm64",
+    takes: "4 h",
     in: { test: "short", ci: "short", nightly: "all" },
   },
   {
@@ -132,7 +132,7 @@ export const commands: readonly Command[] = [
   ofTier("kube-proxy", "12 min", "test/kube-proxy"),
   {
     name: "test:kernels",
-    what: "other kernels, in guests; downloads them",
+    what: "other kernels, and arm64 (`-- --arch arm64`), in guests; downloads them",
     takes: "minutes; an hour if emulated",
     readme: "test/kernels",
     in: { ...NIGHTLY, nightly: "short" },

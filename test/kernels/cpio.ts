@@ -1,5 +1,6 @@
 /** Archives that Linux unpacks as its first root file system: cpio in the "newc" format, several in a row. */
-import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
+import { closeSync, lstatSync, openSync, readdirSync, readFileSync, readlinkSync, writeSync } from "node:fs";
+import path from "node:path";
 
 const S_IFDIR = 0o040000;
 const S_IFREG = 0o100000;
@@ -66,6 +67,22 @@ export class CpioWriter {
   #write(bytes: Buffer): void {
     for (let done = 0; done < bytes.length;) done += writeSync(this.#file, bytes, done);
   }
+}
+
+/** Adds a file, or a directory with everything below it, to the archive, unless `leaveOut` excludes it. */
+export function copyTree(
+  archive: CpioWriter,
+  from: string,
+  to: string,
+  leaveOut = (_file: string): boolean => false,
+): void {
+  const stat = lstatSync(from);
+  if (leaveOut(to)) return;
+  if (stat.isSymbolicLink()) archive.link(to, readlinkSync(from));
+  else if (stat.isDirectory()) {
+    archive.directory(to);
+    for (const name of readdirSync(from)) copyTree(archive, path.join(from, name), `${to}/${name}`, leaveOut);
+  } else if (stat.isFile()) archive.copy(to, from, stat);
 }
 
 function padding(length: number): Buffer {

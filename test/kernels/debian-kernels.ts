@@ -17,6 +17,9 @@ export interface DebianKernel {
 
 export type Machine = "uml" | "qemu";
 
+/** Debian's name of the guest's processor. */
+export type Architecture = "amd64" | "arm64";
+
 export const debianKernels: readonly DebianKernel[] = [
   { suite: "bullseye", name: "5.10", machine: "uml" },
   { suite: "bookworm", name: "6.1", machine: "uml" },
@@ -26,9 +29,10 @@ export const debianKernels: readonly DebianKernel[] = [
 
 export interface UnpackedKernel {
   readonly machine: Machine;
+  readonly architecture: Architecture;
   /** The release in the form of `uname -r`. */
   readonly release: string;
-  /** For qemu the bzImage, otherwise a program. */
+  /** A program, or for qemu the image that a boot loader loads. */
   readonly image: string;
   /** Contents of /lib/modules/RELEASE: uncompressed modules and their index. Absent if the kernel has everything built in. */
   readonly modules?: string;
@@ -36,14 +40,15 @@ export interface UnpackedKernel {
 
 /** Parts of the module tree that contain network namespaces, links, nf_tables, connection tracking and SCTP. */
 const MODULES = [
-  ...["kernel/net", "kernel/lib", "kernel/crypto", "kernel/arch/x86/crypto"],
+  ...["kernel/net", "kernel/lib", "kernel/crypto", "kernel/arch/x86/crypto", "kernel/arch/arm64/crypto"],
   ...["kernel/drivers/net/veth", "kernel/drivers/net/dummy"],
 ];
 
-/** Returns BusyBox, statically linked: the guest's init and small commands; it also indexes and unpacks modules here. */
-export function busybox(): string {
-  const directory = path.join(kernelCache, "busybox");
-  const root = unpacked(directory, "bookworm", "busybox", (archive) => archive.download(["busybox-static"]));
+/** Returns BusyBox, statically linked: the guest's init and small commands; this machine's own also indexes and unpacks modules here. */
+export function busybox(architecture?: Architecture): string {
+  const directory = path.join(kernelCache, ["busybox", architecture].filter((part) => part !== undefined).join("-"));
+  const download = (archive: Archive): void => archive.download(["busybox-static"]);
+  const root = unpacked(directory, "bookworm", "busybox", download, architecture);
   const found = ["bin/busybox", "usr/bin/busybox"]
     .map((name) => path.join(root, name))
     .find((file) => existsSync(file));
@@ -52,23 +57,25 @@ export function busybox(): string {
 }
 
 /** The packages of the meta package: one, or (since 7.x) one each for image, modules and lists. */
-function packagesOf(archive: Archive): readonly string[] {
+function packagesOf(archive: Archive, architecture: Architecture): readonly string[] {
   const found = new Set<string>();
+  const wanted = new RegExp(String.raw`^linux-(image|binary|modules|base)-\d.*-cloud-${architecture}$`);
   const visit = (name: string): void => {
     for (const dependency of archive.dependencies(name)) {
-      if (!/^linux-(image|binary|modules|base)-\d.*-cloud-amd64$/.test(dependency) || found.has(dependency)) continue;
+      if (!wanted.test(dependency) || found.has(dependency)) continue;
       found.add(dependency);
       visit(dependency);
     }
   };
-  visit("linux-image-cloud-amd64");
+  visit(`linux-image-cloud-${architecture}`);
   return [...found];
 }
 
 /** Downloads and unpacks a release's kernel unless that was done recently. Needs the network; throws with apt's message. */
-export function fetchKernel(kernel: DebianKernel): UnpackedKernel {
-  const directory = path.join(kernelCache, kernel.suite);
-  const root = unpacked(directory, kernel.suite, "the kernel", (archive) => archive.download(packagesOf(archive)));
+export function fetchKernel(kernel: DebianKernel, architecture: Architecture): UnpackedKernel {
+  const directory = path.join(kernelCache, `${kernel.suite}-${architecture}`);
+  const download = (archive: Archive): void => archive.download(packagesOf(archive, architecture));
+  const root = unpacked(directory, kernel.suite, "the kernel", download, architecture);
   const tree = ["usr/lib/modules", "lib/modules"].map((name) => path.join(root, name)).find((name) => existsSync(name));
   const release = tree === undefined ? undefined : readdirSync(tree)[0];
   if (tree === undefined || release === undefined) throw new Error(`the kernel of ${kernel.suite} has no modules`);
@@ -77,7 +84,7 @@ export function fetchKernel(kernel: DebianKernel): UnpackedKernel {
   );
   if (image === undefined) throw new Error(`the kernel of ${kernel.suite} has no image`);
   const modules = prepareModules(path.join(tree, release), path.join(directory, "prepared"), release);
-  return { machine: "qemu", release, image, modules };
+  return { machine: "qemu", architecture, release, image, modules };
 }
 
 function filesUnder(directory: string): string[] {

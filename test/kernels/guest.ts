@@ -9,6 +9,7 @@ import type { UnpackedKernel } from "./debian-kernels.ts";
 /** A guest's output, a JSON object per line: init.sh reports on itself, reporter.ts on vitest's files and tests. */
 export type GuestEvent =
   | { readonly event: "up"; readonly release: string; readonly seconds: number }
+  | { readonly event: "start"; readonly what: string; readonly seconds: number }
   | { readonly event: "broken"; readonly message: string }
   | { readonly event: "tier"; readonly tier: string }
   | { readonly event: "files"; readonly files: readonly string[] }
@@ -46,18 +47,21 @@ export interface GuestOptions {
 }
 
 const MEMORY_GIB = 3;
+const PROCESSORS = 2;
 /**
  * Without cmpxchg16b: under qemu 7.2, Linux 6.12 crashed in it during boot, with a pointer in place of the flags. Without erms, because
  * emulation copies byte by byte where a processor would copy at once (a sixth of all time).
  */
-const PROCESSOR = "max,-cx16,-erms";
-const PROCESSORS = 2;
+const AMD64 = ["-cpu", "max,-cx16,-erms"];
 /**
  * Use the HPET for time: on a busy machine, 6.12 measured the processors' counters as 122 MHz instead of 2300. For minutes, its seconds
  * were a twentieth of real ones. Do not test the timer's interrupt: on a busy machine, 6.1 saw none within the moment that it waits, and
  * panicked ("IO-APIC + timer doesn't work").
  */
 const CLOCK = "tsc=unstable no_timer_check";
+
+/** The processor of Graviton2 and Altra. */
+const ARM64 = ["-machine", "virt,gic-version=3", "-cpu", "neoverse-n1"];
 
 /** A program that is a guest. Its file descriptor 3 is the second serial line, and its output is its console. */
 interface Program {
@@ -70,19 +74,23 @@ interface Program {
 
 /** Emulates the processor: emulation needs no privileges, and a guest under KVM once hung. */
 function emulated({ kernel, initramfs, monitor }: GuestOptions): Program {
+  const arm64 = kernel.architecture === "arm64";
+  // The events' serial line is ttyS1 on a PC, which has two, and ttyS0 on arm64, where the console has another driver.
+  const serial = arm64 ? ["-device", "pci-serial,chardev=events"] : ["-serial", "chardev:events"];
+  const boot = arm64 ? "console=ttyAMA0" : `console=ttyS0 ${CLOCK}`;
   const args = [
-    ...["-accel", "tcg,thread=multi", "-cpu", PROCESSOR, "-smp", String(PROCESSORS), "-m", `${MEMORY_GIB}G`],
+    ...["-accel", "tcg,thread=multi", ...(arm64 ? ARM64 : AMD64), "-smp", String(PROCESSORS), "-m", `${MEMORY_GIB}G`],
     ...["-nodefaults", "-display", "none", "-no-reboot"],
     ...["-monitor", monitor === undefined ? "none" : `unix:${monitor},server=on,wait=off`],
     // The guest's clock stops while it is paused.
     ...["-rtc", "clock=vm"],
-    ...["-serial", "stdio", "-chardev", "socket,id=events,fd=3", "-serial", "chardev:events"],
+    ...["-serial", "stdio", "-chardev", "socket,id=events,fd=3", ...serial],
     ...["-kernel", kernel.image, "-initrd", initramfs],
     // There is nothing to leak: disable the mitigations of speculation, which cost emulated processors most. A panic ends the guest (with
     // -no-reboot); getrandom(2) must not wait for noise that an emulated machine never makes.
-    ...["-append", `console=ttyS0 panic=-1 random.trust_cpu=on net.ifnames=0 ${CLOCK} mitigations=off`],
+    ...["-append", `${boot} panic=-1 random.trust_cpu=on net.ifnames=0 mitigations=off`],
   ];
-  return { command: "qemu-system-x86_64", niceness: 19, args };
+  return { command: arm64 ? "qemu-system-aarch64" : "qemu-system-x86_64", niceness: 15, args };
 }
 
 /**

@@ -1,28 +1,29 @@
 /**
  * `npm run test:kernels`: boots Debian's kernels and runs test tiers inside.
  *
- *   node test/kernels/run.ts [--only 5.10,6.1,6.12,newest] [--tiers packets,conformance] [--minutes N] [--guests N]
- *                            [--qemu] [--without MODULE,…] [--monitor SOCKET] [FILTER...]
+ *   node test/kernels/run.ts [--arch arm64] [--only 5.10,6.1,6.12,newest] [--tiers packets,conformance] [--minutes N]
+ *                            [--guests N] [--qemu] [--without MODULE,…] [--monitor SOCKET] [FILTER...]
  *
+ * --arch     emulate a machine with this processor; only arm64. Runs 6.1 unless --only names others
  * --only     only these kernels
- * --tiers    only these tiers (default: conformance and packets)
+ * --tiers    only these tiers (default: conformance and packets; with --arch arm64, packets and library)
  * --minutes  kill a kernel's guest after this many minutes (default 60)
  * --guests   number of guests that run in parallel (default 2, or 1 if one is emulated)
  * --qemu     emulate Debian's own builds, even if the far quicker User Mode Linux from Debian's sources would do
  * --without  leave these modules out of the guest, for example "nf_conntrack_netlink": some kernels lack them (--qemu)
  * --monitor  create a Unix socket for qemu's monitor: `stop` pauses the guest, `cont` resumes it (--qemu)
- * FILTER     run only test files whose path contains it
+ * FILTER     run only test files whose path contains it (default with --arch arm64: ARM64_FILES below)
  *
  * The last line is `N passed, N failed, N skipped`. The exit code is 0 only if nothing failed.
  */
-import { existsSync, globSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, globSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { root } from "../checks.ts";
-import { buildAgent } from "../lab/agent.ts";
-import { buildHelpers } from "../lab/build.ts";
-import { bundleProgram } from "./bundle.ts";
+import { mustRun } from "../lab/debian.ts";
+import { ARM64_TOOLS, arm64Binaries, ownBinaries } from "./binaries.ts";
 import {
+  type Architecture,
   type DebianKernel,
   debianKernels,
   fetchKernel,
@@ -37,8 +38,9 @@ import { buildUml, missingTools } from "./uml.ts";
 const { values: options, positionals: filters } = parseArgs({
   allowPositionals: true,
   options: {
+    arch: { type: "string" },
     only: { type: "string" },
-    tiers: { type: "string", default: "conformance,packets" },
+    tiers: { type: "string" },
     minutes: { type: "string", default: "60" },
     guests: { type: "string" },
     qemu: { type: "boolean", default: false },
@@ -58,6 +60,12 @@ const KERNEL_FREE = [
   "test/packets/chi-squared.test.ts",
 ];
 
+/** The default files on arm64: the behaviours that README promises, in half an hour of emulation. */
+const ARM64_FILES = [
+  ...["affinity.", "source-ranges.", "repair.", "restart."].map((name) => `packets/${name}`),
+  "library/cookbook",
+];
+
 interface Result {
   readonly kernel: DebianKernel;
   readonly release: string;
@@ -68,6 +76,12 @@ interface Result {
   readonly minutes: number;
 }
 
+if (options.arch !== undefined && options.arch !== "arm64") fail(`--arch ${options.arch}: only arm64 is emulated`);
+const architecture: Architecture = options.arch ?? "amd64";
+const isArm64 = architecture === "arm64";
+const tiers = options.tiers ?? (isArm64 ? "packets,library" : "conformance,packets");
+const files = isArm64 && filters.length === 0 ? ARM64_FILES : filters;
+
 function fail(message: string): never {
   console.error(`test:kernels: ${message}`);
   process.exit(1);
@@ -75,11 +89,13 @@ function fail(message: string): never {
 
 function checkMachine(machines: ReadonlySet<Machine>): void {
   if (process.arch !== "x64")
-    fail("the guests are x86-64 and run this machine's programs: an x86-64 machine is needed");
+    fail("guests with x86-64 run this machine's programs, and the others its compilers: an x86-64 machine is needed");
   const directories = (process.env["PATH"] ?? "").split(":");
   const isThere = (program: string): boolean => directories.some((name) => existsSync(path.join(name, program)));
   const missing = machines.has("uml") ? [...missingTools(isThere)] : [];
-  if (machines.has("qemu") && !isThere("qemu-system-x86_64")) missing.push("qemu-system-x86");
+  const emulator = isArm64 ? ARM64_TOOLS : { "qemu-system-x86_64": "qemu-system-x86" };
+  if (machines.has("qemu"))
+    missing.push(...Object.entries(emulator).flatMap(([program, name]) => (isThere(program) ? [] : [name])));
   if (missing.length > 0) {
     const what = `programs that ${machines.has("uml") ? "compile and " : ""}run kernels are missing`;
     fail(`${what}. Install them with:\n\n    sudo apt-get install -y --no-install-recommends ${missing.join(" ")}\n`);
@@ -90,10 +106,11 @@ function checkMachine(machines: ReadonlySet<Machine>): void {
 
 function selectKernels(): readonly DebianKernel[] {
   // Only Debian's own builds have modules, and only qemu has a monitor.
-  const emulate = options.qemu || options.without !== "" || options.monitor !== undefined;
+  const emulate = isArm64 || options.qemu || options.without !== "" || options.monitor !== undefined;
   const kernels = debianKernels.map((kernel) => (emulate ? { ...kernel, machine: "qemu" as const } : kernel));
-  if (options.only === undefined) return kernels;
-  return options.only.split(",").map((name) => {
+  const only = options.only ?? (isArm64 ? "6.1" : undefined);
+  if (only === undefined) return kernels;
+  return only.split(",").map((name) => {
     const kernel = kernels.find((candidate) => candidate.name === name || candidate.suite === name);
     return kernel ?? fail(`no kernel "${name}"; there are ${kernels.map((one) => one.name).join(", ")}`);
   });
@@ -130,6 +147,9 @@ class Progress {
       case "up":
         this.release = event.release;
         this.say(`Linux ${event.release} is up after ${event.seconds} s`);
+        break;
+      case "start":
+        this.say(`${event.what} in ${event.seconds} s`);
         break;
       case "broken":
         this.#failed(event.message);
@@ -204,15 +224,16 @@ class Progress {
 }
 
 async function testKernel(kernel: DebianKernel, unpacked: UnpackedKernel, userland: string): Promise<Result> {
-  const own = path.join(kernelCache, `${kernel.suite}-guest`);
+  const own = path.join(kernelCache, `${kernel.suite}-${architecture}-guest`);
   mkdirSync(own, { recursive: true });
   const initramfs = path.join(own, "initramfs");
   const consoleFile = path.join(own, "console.log");
   const job = path.join(own, "job.cpio");
   const orders = {
+    EVENTS: isArm64 ? "/dev/ttyS0" : "/dev/ttyS1",
     SLOW: String(SLOW[unpacked.machine]),
-    TIERS: options.tiers.replaceAll(",", " "),
-    FILTERS: filters.join(" "),
+    TIERS: tiers.replaceAll(",", " "),
+    FILTERS: files.join(" "),
     EXCLUDED: KERNEL_FREE.join(" "),
     WITHOUT: options.without,
   };
@@ -254,14 +275,13 @@ async function main(): Promise<void> {
   const machines = new Set(selected.map(({ machine }) => machine));
   checkMachine(machines);
   mkdirSync(kernelCache, { recursive: true });
-  buildAgent();
-  buildHelpers();
-  const userland = path.join(kernelCache, "userland.cpio");
+  const userland = path.join(kernelCache, `userland-${architecture}.cpio`);
   const kernelFree = KERNEL_FREE.map((pattern) => globSync(pattern, { cwd: root }));
   for (const [i, files] of kernelFree.entries()) if (files.length === 0) fail(`no file is ${KERNEL_FREE[i]} any more`);
-  const bundle = path.join(kernelCache, "bundle");
-  await bundleProgram(bundle);
-  writeUserland(userland, bundle);
+  const program = path.join(kernelCache, "program");
+  rmSync(program, { recursive: true, force: true });
+  mustRun(process.execPath, ["deploy/image/bundle.mjs", program], { cwd: root });
+  writeUserland(userland, isArm64 ? arm64Binaries() : ownBinaries(), program);
   console.log(`not run, because they use no kernel: ${kernelFree.flat().join(", ")}`);
   console.log(`userland: ${(statSync(userland).size / 2 ** 20).toFixed(0)} MiB`);
   const results: Result[] = [];
@@ -271,7 +291,7 @@ async function main(): Promise<void> {
   const waiting: [DebianKernel, UnpackedKernel][] = [];
   for (const kernel of selected) {
     const say = (text: string): void => console.log(`${kernel.name.padEnd(6)} ${text}`);
-    waiting.push([kernel, kernel.machine === "uml" ? await buildUml(kernel, say) : fetchKernel(kernel)]);
+    waiting.push([kernel, kernel.machine === "uml" ? await buildUml(kernel, say) : fetchKernel(kernel, architecture)]);
   }
   const next = async (): Promise<void> => {
     const first = waiting.shift();

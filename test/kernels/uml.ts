@@ -54,7 +54,7 @@ export async function buildUml(kernel: DebianKernel, say: (text: string) => void
     await compile(path.join(root, "usr", "src"), directory, say);
     writeFileSync(stamp, key);
   }
-  return { machine: "uml", release: mustRun(image, ["--version"]).trim(), image };
+  return { machine: "uml", architecture: "amd64", release: mustRun(image, ["--version"]).trim(), image };
 }
 
 async function compile(sources: string, directory: string, say: (text: string) => void): Promise<void> {

@@ -1,7 +1,7 @@
 /** The lab's agent (agent.cc) in TypeScript: build it, start it in a namespace, send it commands. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
-import { buildProgram } from "./build.ts";
+import { buildProgram, type Toolchain } from "./build.ts";
 import { patience } from "./patience.ts";
 
 export type Transport = "tcp" | "udp" | "sctp";
@@ -62,8 +62,8 @@ export interface FlowAnswers {
 }
 
 /** Compiles the agent unless it is up to date. Returns its path. */
-export function buildAgent(): string {
-  return buildProgram("agent", ["serve.hpp", "probe.hpp", "flow.hpp", "net.hpp"]);
+export function buildAgent(toolchain?: Toolchain): string {
+  return buildProgram("agent", ["serve.hpp", "probe.hpp", "flow.hpp", "net.hpp"], "-O1", toolchain);
 }
 
 interface Waiter {
