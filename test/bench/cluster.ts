@@ -16,6 +16,12 @@ export function serviceName(index: number): string {
   return `svc-${index}`;
 }
 
+/** The IPv6 address with the same last 32 bits. */
+export function ipv6(address: string): string {
+  const [a, b, c, d] = address.split(".").map(Number);
+  return `fd00::${((a << 8) | b).toString(16)}:${((c << 8) | d).toString(16)}`;
+}
+
 /** The cluster IP of service `index`. */
 export function clusterIPOf(index: number): string {
   return ipv4(SERVICE_BASE, index);

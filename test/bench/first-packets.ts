@@ -1,10 +1,10 @@
 /**
  * Variants of rules, measured in turns:
  *
- *   node test/lab/enter.mjs -- node test/bench/first-packets.ts [--rounds N] [--connections N] [--to DESTINATION] [--tcp] NAME=BY[:SERVICES][~COUNTERS][@pods][!ANNOTATIONS][+EDITS]...
+ *   node test/lab/enter.mjs -- node test/bench/first-packets.ts [--rounds N] [--connections N] [--to DESTINATION] [--tcp] [--affinity] [--ipv6] NAME=BY[:SERVICES][~COUNTERS][@pods][!ANNOTATIONS][+EDITS]...
  *
  * BY is a directory with a build of this program, "kube-proxy" or "none". With @pods, and always with "none", connections go to the pods
- * themselves. COUNTERS is the value of --service-counters. ANNOTATIONS are NAME=VALUE,… for nft-proxier.dev/NAME of each service. EDITS is
+ * themselves. --affinity gives all services ClientIP affinity; --ipv6 works with ClusterIPs and pods. COUNTERS is the value of --service-counters. ANNOTATIONS are NAME=VALUE,… for nft-proxier.dev/NAME of each service. EDITS is
  * a file for `nft -f` that changes the written rules. The first variant is there twice: the difference of the two is noise. Each round has
  * new namespaces. Prints medians of the rounds' medians. "added" is the difference from the variant named "none", also as a share of what
  * the variant "kube-proxy" adds.
@@ -40,11 +40,14 @@ const { values, positionals } = parseArgs({
     connections: { type: "string", default: "3000" },
     to: { type: "string", default: "services" },
     tcp: { type: "boolean", default: false },
+    affinity: { type: "boolean", default: false },
+    ipv6: { type: "boolean", default: false },
   },
   allowPositionals: true,
 });
 const destination = destinationOf(values.to);
 const protocol = values.tcp ? "TCP" : "UDP";
+const family = values.ipv6 ? "ip6" : "ip";
 
 function destinationOf(text: string): Path["to"] {
   const found = DESTINATIONS.find((one) => one === text);
@@ -66,12 +69,16 @@ async function round(variants: readonly Variant[], connections: number): Promise
   const paths: Path[] = [];
   for (const [i, variant] of variants.entries()) {
     const road = await makeRoad(`first-${i}`);
-    await serve(road, { ...variant, external: destination !== "services" }, protocol);
+    await serve(
+      road,
+      { ...variant, external: destination !== "services", affinity: values.affinity, family },
+      protocol,
+    );
     const destinations = variant.to === "pods" ? variant.services * ENDPOINTS : variant.services;
     paths.push({ name: variant.name, road, to: variant.to, destinations });
   }
   await sleep(SETTLE_MS);
-  const measured = await firstPackets(paths, connections, protocol);
+  const measured = await firstPackets(paths, connections, protocol, family);
   for (const { road } of paths) await destroyRoad(road);
   return measured;
 }

@@ -5,9 +5,26 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 import { buildProgram } from "../lab/build.ts";
-import { drawRule, hashed, MARK, setUp, TABLE } from "../lab/kube-proxy-rules.ts";
+import { affinityRules, drawRule, hashed, MARK, setUp, TABLE } from "../lab/kube-proxy-rules.ts";
 import { mustRun, Namespace } from "../lab/namespace.ts";
-import { clusterIPOf, loadBalancerOf, nodePortOf, podAddress, podsOf, type Protocol, serviceName } from "./cluster.ts";
+import type { Family } from "../lab/topology.ts";
+import {
+  clusterIPOf,
+  ipv6,
+  loadBalancerOf,
+  nodePortOf,
+  podAddress,
+  podsOf,
+  type Protocol,
+  serviceName,
+} from "./cluster.ts";
+
+/** The address in this family, and the prefix of addresses likewise. */
+export function inFamily(address: string, family: Family): string {
+  if (family === "ip") return address;
+  const [first = "", length] = address.split("/");
+  return length === undefined ? ipv6(first) : `${ipv6(first)}/${96 + Number(length)}`;
+}
 
 export interface Road {
   readonly client: Namespace;
@@ -32,9 +49,10 @@ export async function makeRoad(name: string): Promise<Road> {
   );
   for (const namespace of [client, node, pod]) {
     await namespace.sysctl({ "net.ipv4.conf.all.rp_filter": 0, "net.ipv4.conf.default.rp_filter": 0 });
+    await namespace.sysctl({ "net.ipv6.conf.default.accept_dad": 0, "net.ipv6.conf.all.accept_dad": 0 });
     await namespace.ip(["link set lo up"]);
   }
-  await node.sysctl({ "net.ipv4.ip_forward": 1 });
+  await node.sysctl({ "net.ipv4.ip_forward": 1, "net.ipv6.conf.all.forwarding": 1 });
   await node.ip([
     `link add eth0 type veth peer name eth0 netns ${client.name}`,
     `link add eth1 type veth peer name eth0 netns ${pod.name}`,
@@ -50,6 +68,8 @@ export async function makeRoad(name: string): Promise<Road> {
     `address add ${OUTSIDE}/32 dev eth0`,
     "route add default via 10.200.0.1",
   ]);
+  // The pod answers from addresses that only a route makes its own.
+  await pod.sysctl({ "net.ipv6.ip_nonlocal_bind": 1 });
   await pod.ip([
     "link set eth0 up",
     "address add 10.201.0.2/24 dev eth0",
@@ -57,6 +77,18 @@ export async function makeRoad(name: string): Promise<Road> {
     "route add local 11.0.0.0/8 dev lo",
   ]);
   await node.ip(["route add 11.0.0.0/8 via 10.201.0.2", `route add ${OUTSIDE} via ${CLIENT}`]);
+  const six = (address: string): string => inFamily(address, "ip6");
+  await node.ip([
+    `address add ${six("10.200.0.1/24")} dev eth0 nodad`,
+    `address add ${six("10.201.0.1/24")} dev eth1 nodad`,
+    `route add ${six("11.0.0.0/8")} via ${six("10.201.0.2")}`,
+  ]);
+  await client.ip([`address add ${six(`${CLIENT}/24`)} dev eth0 nodad`, `route add default via ${six("10.200.0.1")}`]);
+  await pod.ip([
+    `address add ${six("10.201.0.2/24")} dev eth0 nodad`,
+    `route add default via ${six("10.201.0.1")}`,
+    `route add local ${six("11.0.0.0/8")} dev lo`,
+  ]);
   return { client, node, pod };
 }
 
@@ -77,6 +109,10 @@ export interface Served {
   readonly edits?: string;
   /** Whether each service also has a load balancer's address and a node port. */
   readonly external?: boolean;
+  /** Whether each service has ClientIP affinity. */
+  readonly affinity?: boolean;
+  /** Family of all addresses; absent for IPv4. */
+  readonly family?: Family;
 }
 
 const SERVE = fileURLToPath(new URL("serve.ts", import.meta.url));
@@ -86,11 +122,11 @@ const AT_ONCE = 250;
 /** Serves on the road's node, and removes what another protocol had there before. */
 export async function serve(
   { node }: Road,
-  { by, services, counters, annotations, edits, external = false }: Served,
+  { by, services, counters, annotations, edits, external = false, affinity = false, family = "ip" }: Served,
   protocol: Protocol,
 ): Promise<void> {
   if (by === "kube-proxy") {
-    for (const lines of kubeProxyRules(services, protocol, external)) {
+    for (const lines of kubeProxyRules(services, protocol, { external, affinity, family })) {
       await node.mustRun(["nft", "-f", "-"], { input: `${lines.join("\n")}\n`, timeoutMs: 600_000 });
     }
   } else if (by !== "none" && by !== "edits") {
@@ -104,34 +140,44 @@ export async function serve(
       counters ?? "",
       annotations ?? "",
       external ? "external" : "",
+      affinity ? "ClientIP" : "None",
+      family,
     ]);
   }
   if (edits !== undefined) await node.mustRun(["nft", "-f", "-"], { input: await readFile(edits, "utf8") });
 }
 
 /** Yields its transactions. */
-function* kubeProxyRules(services: number, protocol: Protocol, external: boolean): Generator<string[]> {
+function* kubeProxyRules(
+  services: number,
+  protocol: Protocol,
+  { external, affinity, family }: Required<Pick<Served, "external" | "affinity" | "family">>,
+): Generator<string[]> {
   const transport = protocol === "UDP" ? "udp" : "tcp";
-  const table = `ip ${TABLE}`;
-  const options = { nodeAddresses: [NODE_IP], clusterCIDR: CLUSTER_CIDR, serviceCIDR: SERVICE_CIDR };
-  yield [`add table ${table}`, `delete table ${table}`, ...setUp("ip", options)];
+  const table = `${family} ${TABLE}`;
+  const at = (address: string): string => inFamily(address, family);
+  const options = { nodeAddresses: [at(NODE_IP)], clusterCIDR: at(CLUSTER_CIDR), serviceCIDR: at(SERVICE_CIDR) };
+  yield [`add table ${table}`, `delete table ${table}`, ...setUp(family, options)];
   for (let first = 0; first < services; first += AT_ONCE) {
     const lines: string[] = [];
     for (let i = first; i < Math.min(first + AT_ONCE, services); i++) {
-      const chain = `service-${hashed(`bench/${serviceName(i)}/${transport}/http`)}`;
-      const endpoints = podsOf(i, ENDPOINTS).map((pod) => [podAddress(pod), SERVER_PORT] as const);
+      const name = hashed(`bench/${serviceName(i)}/${transport}/http`);
+      const chain = `service-${name}`;
+      const endpoints = podsOf(i, ENDPOINTS).map((pod) => [at(podAddress(pod)), SERVER_PORT] as const);
       lines.push(
         `add chain ${table} ${chain}`,
-        `add rule ${table} ${chain} ${drawRule("ip", transport, endpoints)}`,
-        `add element ${table} cluster-ips { ${clusterIPOf(i)} }`,
-        `add element ${table} service-ips { ${clusterIPOf(i)} . ${transport} . 80 : goto ${chain} }`,
+        ...(affinity
+          ? affinityRules(family, transport, name, endpoints)
+          : [`add rule ${table} ${chain} ${drawRule(family, transport, endpoints)}`]),
+        `add element ${table} cluster-ips { ${at(clusterIPOf(i))} }`,
+        `add element ${table} service-ips { ${at(clusterIPOf(i))} . ${transport} . 80 : goto ${chain} }`,
       );
       if (!external) continue;
       lines.push(
         `add chain ${table} external-${chain}`,
         `add rule ${table} external-${chain} mark set mark or ${MARK}`,
         `add rule ${table} external-${chain} goto ${chain}`,
-        `add element ${table} service-ips { ${loadBalancerOf(i)} . ${transport} . 80 : goto external-${chain} }`,
+        `add element ${table} service-ips { ${at(loadBalancerOf(i))} . ${transport} . 80 : goto external-${chain} }`,
         `add element ${table} service-nodeports { ${transport} . ${nodePortOf(i)} : goto external-${chain} }`,
       );
     }
@@ -172,12 +218,14 @@ export async function firstPackets(
   paths: readonly Path[],
   connections: number,
   protocol: Protocol = "UDP",
+  family: Family = "ip",
 ): Promise<Record<string, Moments>> {
   const program = buildProgram("first-packet", [], "-O2");
   const args = paths.map(({ name, road, to, destinations }) => {
     const [destination, port] = target(to);
     const source = to === "services" || to === "pods" ? CLIENT : OUTSIDE;
-    const ends = [name, road.client.name, road.pod.name, source, destination, to === "node-port" ? 1 : destinations];
+    const addresses = [source, destination].map((address) => inFamily(address, family));
+    const ends = [name, road.client.name, road.pod.name, ...addresses, to === "node-port" ? 1 : destinations];
     return [...ends, port, SERVER_PORT, protocol.toLowerCase()].join("|");
   });
   const output = await mustRun(program, [String(connections), ...args], { timeoutMs: 600_000 });

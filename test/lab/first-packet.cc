@@ -8,7 +8,7 @@
 // socket in the client's namespace sends two datagrams to one of the destinations, receives an answer, and sends a
 // third. With TCP, the first time is that of the handshake, and the others are those of bytes in the open connection,
 // before and after an answer. The destinations are consecutive addresses, drawn at random. A veth hands packets on
-// within the send itself, so no scheduler is between the two ends. Prints one line of JSON: for each path and each of
+// within the send itself, so no scheduler is between the two ends. IPv4 addresses are mapped to IPv6. Prints one line of JSON: for each path and each of
 // the three moments the quantiles of the time in ns, and the number of lost packets.
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -53,23 +53,38 @@ void enter(int netns) {
 constexpr const char* kMoments[] = {"first", "second", "answered"};
 constexpr size_t kMomentCount = 3;
 
-int boundSocket(int type, uint32_t address, uint16_t port) {
-  const int fd = socket(AF_INET, type | SOCK_CLOEXEC | (type == SOCK_DGRAM ? SOCK_NONBLOCK : 0), 0);
+sockaddr_in6 endOf(in6_addr address, uint16_t port) {
+  sockaddr_in6 end{};
+  end.sin6_family = AF_INET6;
+  end.sin6_addr = address;
+  end.sin6_port = htons(port);
+  return end;
+}
+
+int boundSocket(int type, in6_addr address, uint16_t port) {
+  const int fd = socket(AF_INET6, type | SOCK_CLOEXEC | (type == SOCK_DGRAM ? SOCK_NONBLOCK : 0), 0);
   if (fd < 0) fail("socket");
   const int on = 1;
   if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) fail("SO_REUSEADDR");
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(address);
-  at.sin_port = htons(port);
+  const sockaddr_in6 at = endOf(address, port);
   if (bind(fd, reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0) fail("bind");
   return fd;
 }
 
-uint32_t parseAddress(const std::string& text) {
-  in_addr address;
-  if (inet_pton(AF_INET, text.c_str(), &address) != 1) throw std::runtime_error("not an address: " + text);
-  return ntohl(address.s_addr);
+in6_addr parseAddress(const std::string& text) {
+  in6_addr address;
+  const std::string mapped = text.find(':') == std::string::npos ? "::ffff:" + text : text;
+  if (inet_pton(AF_INET6, mapped.c_str(), &address) != 1) throw std::runtime_error("not an address: " + text);
+  return address;
+}
+
+/// The address `distance` after another one, of which only the last 32 bits change.
+in6_addr addressAfter(in6_addr address, uint32_t distance) {
+  uint32_t last;
+  std::memcpy(&last, address.s6_addr + 12, sizeof last);
+  last = htonl(ntohl(last) + distance);
+  std::memcpy(address.s6_addr + 12, &last, sizeof last);
+  return address;
 }
 
 /// A client's namespace and its next source port. Several paths may begin there.
@@ -89,7 +104,8 @@ struct Path {
   std::string label;
   Client* client = nullptr;
   int server = -1;
-  uint32_t source = 0, destination = 0, destinations = 1;
+  in6_addr source{}, destination{};
+  uint32_t destinations = 1;
   uint16_t port = 0;
   int type = SOCK_DGRAM;
   std::vector<int64_t> times[kMomentCount];
@@ -113,11 +129,11 @@ struct Path {
       const int netns = openNamespace(words[2]);
       enter(netns);
       close(netns);
-      socket->second = boundSocket(type, INADDR_ANY, static_cast<uint16_t>(std::stoul(words[7])));
+      socket->second = boundSocket(type, in6addr_any, static_cast<uint16_t>(std::stoul(words[7])));
       const int on = 1;
       if (type == SOCK_STREAM && listen(socket->second, 16) != 0) fail("listen");
-      if (type == SOCK_DGRAM && setsockopt(socket->second, IPPROTO_IP, IP_PKTINFO, &on, sizeof on) != 0)
-        fail("IP_PKTINFO");
+      if (type == SOCK_DGRAM && setsockopt(socket->second, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on) != 0)
+        fail("IPV6_RECVPKTINFO");
     }
     server = socket->second;
   }
@@ -126,10 +142,7 @@ struct Path {
     enter(client->netns);
     const int fd = boundSocket(type, source, client->nextPort);
     if (++client->nextPort == kLastPort) client->nextPort = kFirstPort;
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_addr.s_addr = htonl(destination + draw % destinations);
-    to.sin_port = htons(port);
+    const sockaddr_in6 to = endOf(addressAfter(destination, draw % destinations), port);
     const auto start = Clock::now();
     if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) fail("connect");
     if (type == SOCK_STREAM) {
@@ -174,8 +187,8 @@ struct Path {
 
   /// The peer that a server must answer, and the address to answer from.
   struct Peer {
-    sockaddr_in address{};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(in_pktinfo))];
+    sockaddr_in6 address{};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(in6_pktinfo))];
     char byte = '?';
     iovec data{&byte, 1};
     msghdr message{&address, sizeof address, &data, 1, control, sizeof control, 0};
@@ -200,8 +213,8 @@ struct Path {
   /// not the way back.
   bool answer(int fd, Peer& peer) {
     for (cmsghdr* part = CMSG_FIRSTHDR(&peer.message); part != nullptr; part = CMSG_NXTHDR(&peer.message, part)) {
-      if (part->cmsg_level == IPPROTO_IP && part->cmsg_type == IP_PKTINFO)
-        reinterpret_cast<in_pktinfo*>(CMSG_DATA(part))->ipi_ifindex = 0;
+      if (part->cmsg_level == IPPROTO_IPV6 && part->cmsg_type == IPV6_PKTINFO)
+        reinterpret_cast<in6_pktinfo*>(CMSG_DATA(part))->ipi6_ifindex = 0;
     }
     peer.message.msg_flags = 0;
     if (sendmsg(server, &peer.message, 0) != 1) return false;

@@ -135,3 +135,30 @@ export function drawRule(
   const draw = endpoints.map(([address, port], index) => `${index} : ${address} . ${port}`).join(" , ");
   return `meta l4proto ${protocol} dnat ${family} addr . port to numgen random mod ${endpoints.length} map { ${draw} }`;
 }
+
+/**
+ * A service's rules with ClientIP affinity, for its chain `service-NAME`: a set and a chain per endpoint
+ * (writeServiceToEndpointJumps).
+ */
+export function affinityRules(
+  family: Family,
+  protocol: Transport,
+  name: string,
+  endpoints: readonly (readonly [address: string, port: number])[],
+): string[] {
+  const table = `${family} ${TABLE}`;
+  const type = family === "ip" ? "ipv4_addr" : "ipv6_addr";
+  const names = endpoints.map(([address, port]) => `${name}__${address.replaceAll(":", ".")}/${port}`);
+  return [
+    ...names.flatMap((one) => [
+      `add set ${table} affinity-${one} { type ${type} ; flags dynamic,timeout ; timeout 10800s ; }`,
+      `add chain ${table} endpoint-${one}`,
+    ]),
+    ...names.map((one) => `add rule ${table} service-${name} ${family} saddr @affinity-${one} goto endpoint-${one}`),
+    `add rule ${table} service-${name} numgen random mod ${names.length} vmap { ${names.map((one, index) => `${index} : goto endpoint-${one}`).join(" , ")} }`,
+    ...endpoints.flatMap(([address, port], index) => [
+      `add rule ${table} endpoint-${names[index]} update @affinity-${names[index]} { ${family} saddr }`,
+      `add rule ${table} endpoint-${names[index]} meta l4proto ${protocol} dnat to ${family === "ip" ? address : `[${address}]`}:${port}`,
+    ]),
+  ];
+}
