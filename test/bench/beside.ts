@@ -12,22 +12,21 @@
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import https from "node:https";
 import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { NftKernel } from "../../dist/nft/kernel/nft-kernel.js";
-import { freshPod, makeService, makeSlice, podsOf } from "./cluster.ts";
+import { freshPod, makeService, podsOf } from "./cluster.ts";
 import { fixed, median, memoryOf, quantile } from "./lib.ts";
+import { inParallel, RealApi } from "./real-api.ts";
 
 const NODE = "bench-node";
 const REST_MS = 5_000;
 /** kube-proxy waits a second between writes (minSyncPeriod), which must not count. */
 const APART_MS = 1_200;
 const TICK_MS = 10;
-const PARALLEL = 32;
 /** How often memory of child processes is read, ms. */
 const SAMPLE_MS = 5;
 
@@ -51,61 +50,18 @@ const [services, endpoints, rounds, changes, seconds] = [
   values.seconds,
 ].map(Number);
 
-interface Kubeconfig {
-  readonly clusters: readonly { readonly cluster: { readonly server: string } }[];
-  readonly users: readonly { readonly user: { readonly token: string } }[];
-}
-const { clusters, users } = JSON.parse(readFileSync(kubeconfig, "utf8")) as Kubeconfig;
-const agent = new https.Agent({ keepAlive: true, maxSockets: PARALLEL, rejectUnauthorized: false });
-
-/** Resolves with the status of the answer. */
-async function request(method: "POST" | "PUT", path: string, object: object): Promise<number> {
-  const headers = { Authorization: `Bearer ${users[0].user.token}`, "Content-Type": "application/json" };
-  const { promise, resolve, reject } = Promise.withResolvers<number>();
-  const sent = https.request(new URL(path, clusters[0].cluster.server), { agent, method, headers }, (answer) => {
-    answer.resume();
-    answer.once("end", () => resolve(answer.statusCode ?? 0));
-  });
-  sent.once("error", reject);
-  sent.end(JSON.stringify(object));
-  return promise;
-}
-
-const SLICES = "/apis/discovery.k8s.io/v1/namespaces/bench/endpointslices";
-const OK = 200;
-const CONFLICT = 409;
-
-async function create(path: string, object: object): Promise<void> {
-  const status = await request("POST", path, object);
-  if (status >= 300 && status !== CONFLICT) throw new Error(`${path}: ${status}`);
-}
+const api = new RealApi(kubeconfig);
 
 async function fill(): Promise<void> {
-  await create("/api/v1/namespaces", { metadata: { name: "bench" } });
+  await api.create("/api/v1/namespaces", { metadata: { name: "bench" } });
   const addresses = [{ type: "InternalIP", address: "192.0.2.1" }];
-  await create("/api/v1/nodes", { metadata: { name: NODE }, status: { addresses } });
-  let next = 0;
-  const work = async (): Promise<void> => {
-    while (next < services) {
-      const service = next++;
-      const { metadata, spec } = makeService(service);
-      // The server chooses addresses, because it has its own service.
-      await create("/api/v1/namespaces/bench/services", { metadata, spec: { type: spec?.type, ports: spec?.ports } });
-      await create(SLICES, realistic(service, podsOf(service, endpoints)));
-    }
-  };
-  await Promise.all(Array.from({ length: PARALLEL }, work));
-}
-
-/** A slice with the fields that the controller of EndpointSlices sets. They count, because random UIDs cannot be compressed. */
-function realistic(service: number, pods: readonly number[]): object {
-  const slice = makeSlice(service, pods);
-  const owner = { apiVersion: "v1", kind: "Service", name: slice.metadata?.labels?.["kubernetes.io/service-name"] };
-  return {
-    ...slice,
-    metadata: { ...slice.metadata, ownerReferences: [{ ...owner, uid: crypto.randomUUID(), controller: true }] },
-    endpoints: slice.endpoints?.map((one) => ({ ...one, targetRef: { ...one.targetRef, uid: crypto.randomUUID() } })),
-  };
+  await api.create("/api/v1/nodes", { metadata: { name: NODE }, status: { addresses } });
+  await inParallel(services, async (service) => {
+    const { metadata, spec } = makeService(service);
+    // The server chooses addresses, because it has its own service.
+    await api.create("/api/v1/namespaces/bench/services", { metadata, spec: { type: spec?.type, ports: spec?.ports } });
+    await api.createSlice(service, endpoints);
+  });
 }
 
 /** CPU time of a process and of the programs that it ran, ms. */
@@ -185,11 +141,9 @@ async function change(): Promise<number[]> {
     const service = Math.floor(Math.random() * services);
     const pods = podsOf(service, endpoints);
     pods[0] = freshPod(services, endpoints, serial++);
-    const slice = realistic(service, pods);
     const commit = new Promise<void>((resolve) => (announced = resolve));
     const began = performance.now();
-    const status = await request("PUT", `${SLICES}/svc-${service}-a`, slice);
-    if (status !== OK) throw new Error(`PUT: ${status}`);
+    await api.replaceSlice(service, pods);
     await commit;
     latencies.push(performance.now() - began);
   }
@@ -269,7 +223,7 @@ for (let round = 0; round < rounds; round++) {
   }
 }
 await kernel.close();
-agent.destroy();
+api.close();
 rmSync(directory, { recursive: true });
 
 const table: Record<string, Record<string, string>> = {};
