@@ -11,11 +11,11 @@ const ofSize = (services: number, each: number) => {
   return { services, endpoints: services * each, rules, cpus: 2 };
 };
 
-/** Measured with `npm run bench -- memory` and `services`. */
+/** Measured with test/bench/beside.ts, and with `npm run bench -- memory` and `services`. */
 describe("footprintOf is close to the measurements", () => {
   test.each([
-    [1000, 10, 92, 2.3],
-    [10_000, 10, 122, 19.9],
+    [1000, 10, 88, 2.3],
+    [10_000, 10, 117, 19.9],
     [5000, 50, 122, 40.1],
     [20_000, 1, 140, 10.8],
   ])("%i services of %i endpoints: %d MB resident, %d in the kernel", (services, each, resident, kernel) => {
@@ -43,7 +43,7 @@ test("the report names the estimate", () => {
   expect(checkFootprint(ofSize(10_000, 10))).toEqual([
     {
       level: "ok",
-      what: "these services need about 122 MB of the process's memory and 20 MB in the kernel (120016 map elements); the first load takes about 0.6 s on the machine of docs/performance.md",
+      what: "these services need about 118 MB of the process's memory and 20 MB in the kernel (120016 map elements); the first load takes about 0.6 s on the machine of docs/performance.md",
     },
   ]);
 });
