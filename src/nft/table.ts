@@ -16,7 +16,6 @@ import type { TablePlan } from "./sync/plan-text.js";
 import { renderTable } from "./sync/print.js";
 import { type CheckOutcome, TableCheck } from "./sync/table-check.js";
 import { TableWriter } from "./sync/table-writer.js";
-import { Turns } from "./sync/turns.js";
 import type { ElementsOf } from "./handles/elements.js";
 import { CountingObject, NamedObject, type ObjectOf } from "./handles/named-objects.js";
 import type { SetSpec } from "./handles/set-spec.js";
@@ -43,7 +42,8 @@ interface KernelSide {
  * contents of dynamic sets survive). The cost of a later apply depends only on the changes since. Each apply is one atomic
  * transaction, or none if there is nothing to do. A second one writes our rules in other programs' chains.
  *
- * While `apply()` or `load()` runs, all methods that change the desired state, also of set handles, throw TableError "busy".
+ * `apply()`, `load()`, `plan()` and `replace()` of its sets run one after the other, in the order of the calls. Until they end, all other methods that
+ * change the desired state, also of set handles, throw TableError "busy".
  */
 export class Table {
   /** The table's family and name. */
@@ -51,7 +51,6 @@ export class Table {
   readonly #options: TableOptions;
   readonly #desired: DesiredState;
   readonly #inKernel: KernelTable;
-  readonly #turns: Turns;
   readonly #kernelSide: KernelSide | undefined;
   #features: Promise<Features> | undefined;
 
@@ -67,12 +66,11 @@ export class Table {
     this.#options = options;
     this.ref = { family, table: name };
     this.#desired = new DesiredState(this.ref, () => clock.now());
-    this.#turns = new Turns(name);
     this.#inKernel = {
       ref: this.ref,
-      call: (call) => this.#turns.take(() => call(this.#side.kernel)),
+      call: (call) => this.#desired.turns.take(() => call(this.#side.kernel)),
       commit: (ops) =>
-        this.#turns.take(async () => {
+        this.#desired.turns.take(async () => {
           await this.#side.kernel.commit(ops);
           this.#side.foreign.own({ transactions: 1 });
         }),
@@ -237,7 +235,7 @@ export class Table {
    * console.log(banned.counted("192.0.2.1")); // { packets: 0, bytes: 0 }
    */
   readCounters(): Promise<void> {
-    return this.#turns.named(() => this.#side.writer.observed.readCounters());
+    return this.#desired.turns.named(() => this.#side.writer.observed.readCounters());
   }
 
   /**
@@ -292,9 +290,9 @@ export class Table {
    */
   async check(mostElements = Infinity): Promise<CheckOutcome> {
     const { checks, inserted } = this.#side;
-    const own = await checks.run((part) => this.#turns.undisturbed(part), mostElements);
+    const own = await checks.run((part) => this.#desired.turns.undisturbed(part), mostElements);
     if (inserted === undefined) return own;
-    return (await this.#turns.take(() => inserted.check())) === "different" ? "different" : own;
+    return (await this.#desired.turns.take(() => inserted.check())) === "different" ? "different" : own;
   }
 
   /**
@@ -394,7 +392,7 @@ export class Table {
    */
   async destroy(): Promise<ApplyResult> {
     const { writer, inserted, foreign } = this.#side;
-    return this.#turns.take(async () => {
+    return this.#desired.turns.take(async () => {
       const table = foreign.own(await writer.destroy());
       return inserted === undefined ? table : joinInserted(table, foreign.own(await inserted.destroy()));
     });
@@ -406,13 +404,12 @@ export class Table {
    * table.close();
    */
   close(): void {
-    this.#turns.close();
+    this.#desired.turns.close();
   }
 
-  /** Runs the call after all earlier ones. The desired state cannot change until it ends. */
+  /** Runs the call after all earlier ones. The desired state cannot change until it ends. Rejects with TableError. */
   #holding<T>(call: (side: KernelSide) => Promise<T>): Promise<T> {
     const side = this.#side;
-    this.#desired.holds++;
-    return this.#turns.take(() => call(side)).finally(() => this.#desired.holds--);
+    return this.#desired.holding(() => this.#desired.turns.named(() => call(side)));
   }
 }

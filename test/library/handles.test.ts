@@ -45,14 +45,19 @@ describe("a handle of a set", () => {
     const networks = table.set({ set: "n", key: ["ipv4_addr"], interval: true });
     const verdicts = table.set({ set: "v", key: ["mark"], data: "verdict" });
     plain.put("192.0.2.1");
-    for (const run of [() => table.load(), () => table.apply(), () => Promise.all([table.apply(), table.apply()])]) {
+    for (const run of [
+      () => table.load(),
+      () => table.apply(),
+      () => Promise.all([table.apply(), table.apply()]),
+      () => plain.replace(["192.0.2.1"]),
+    ]) {
       const desired = table.render();
       const running = run();
       for (const change of [
         () => plain.put("192.0.2.2"),
         () => plain.delete("192.0.2.1"),
         () => plain.clear(),
-        () => networks.replace(["192.0.2.0/24"]),
+        () => networks.put("192.0.2.0/24"),
         () => verdicts.put(1, "drop"),
         () => table.set({ set: "later", key: ["mark"] }),
         () => table.removeSet("s"),
@@ -70,7 +75,33 @@ describe("a handle of a set", () => {
     await table.destroy();
   });
 
-  test("fails after the set was removed, or declared with other types", () => {
+  test("replaces its content in the order of the calls, between load() and apply()", async () => {
+    const table = declared();
+    const plain = table.set({ set: "s", key: ["ipv4_addr"] });
+    const networks = table.set({ set: "n", key: ["ipv4_addr"], interval: true });
+    const list = ["192.0.2.1"];
+    const calls = [
+      plain.replace(list),
+      networks.replace(["198.51.100.0/24"]),
+      table.apply(),
+      plain.replace(["192.0.2.2", "192.0.2.3"]),
+      networks.replace(["198.51.100.0/33"]),
+      table.apply(),
+    ];
+    list.push("192.0.2.9");
+    expect((await Promise.allSettled(calls)).map(({ status }) => status === "fulfilled")).toEqual([
+      ...[true, true, true, true, false, true],
+    ]);
+    const applied = await Promise.all([calls[2], calls[5]]);
+    expect(applied).toEqual([
+      expect.objectContaining({ operations: expect.objectContaining({ element: { add: 3, delete: 0 } }) }),
+      expect.objectContaining({ operations: expect.objectContaining({ element: { add: 2, delete: 1 } }) }),
+    ]);
+    expect([plain.keys().toSorted(), networks.networks()]).toEqual([["192.0.2.2", "192.0.2.3"], ["198.51.100.0/24"]]);
+    await table.destroy();
+  });
+
+  test("fails after the set was removed, or declared with other types", async () => {
     const table = declared();
     const first = table.set({ set: "s", key: ["ipv4_addr"] });
     first.put("192.0.2.1");
@@ -92,7 +123,7 @@ describe("a handle of a set", () => {
     expect([third.put(3), third.size]).toEqual([true, 1]);
     const networks = table.set({ set: "n", key: ["ipv4_addr"], interval: true });
     table.removeSet("n");
-    expect(() => networks.replace(["192.0.2.0/24"])).toThrow(TableError);
+    await expect(networks.replace(["192.0.2.0/24"])).rejects.toThrow(TableError);
   });
 
   test("still works when the set is declared again with the same types", () => {
@@ -103,15 +134,15 @@ describe("a handle of a set", () => {
     expect([first.put("192.0.2.2"), second.size, second.put("192.0.2.2")]).toEqual([true, 2, false]);
   });
 
-  test("a set of networks accepts the values that it returns", () => {
+  test("a set of networks accepts the values that it returns", async () => {
     const set = declared().set({ set: "s", key: ["ipv4_addr"], interval: true });
-    set.replace(["192.0.2.0/31", "192.0.2.2", "198.51.100.0/24"]);
+    await set.replace(["192.0.2.0/31", "192.0.2.2", "198.51.100.0/24"]);
     const networks = set.networks();
     expect(networks).toEqual(["192.0.2.0-192.0.2.2", "198.51.100.0/24"]);
-    set.replace(networks);
+    await set.replace(networks);
     expect(set.networks()).toEqual(networks);
     for (const wrong of ["192.0.2.9-192.0.2.1", "192.0.2.1-2001:db8::1", "192.0.2.1-", "192.0.2.0/24-192.0.2.9"])
-      expect(() => set.replace([wrong])).toThrow(FieldError);
+      await expect(set.replace([wrong])).rejects.toThrow(FieldError);
     expect(set.networks()).toEqual(networks);
   });
 

@@ -109,7 +109,7 @@ describe("with keep, elements stay when the program starts again", () => {
     const first = declared();
     first.set.put(["192.0.2.1", "tcp", 22]);
     first.owners.put(80, 7);
-    first.networks.replace(["198.51.100.0/24", "203.0.113.7"]);
+    await first.networks.replace(["198.51.100.0/24", "203.0.113.7"]);
     await first.table.apply();
     const { table, set, owners, networks } = declared();
     await table.load();
@@ -150,11 +150,11 @@ describe("with keep, elements stay when the program starts again", () => {
       return { table, set, plain: table.set({ set: "plain", key: ["inet_service"], keep: true }) };
     };
     const first = declared();
-    first.set.replace(["10.0.0.0/24", "192.0.2.0/24"]);
-    first.plain.replace([22, 80]);
+    await first.set.replace(["10.0.0.0/24", "192.0.2.0/24"]);
+    await first.plain.replace([22, 80]);
     await first.table.apply();
     const { table, set, plain } = declared();
-    set.replace(["10.0.0.0/16"]);
+    await set.replace(["10.0.0.0/16"]);
     plain.clear();
     await table.apply();
     expect([set.networks(), plain.keys(), await table.check()]).toEqual([["10.0.0.0/16"], [], "same"]);

@@ -27,7 +27,8 @@ function declared(): Table {
   const table = new Table(kernel, { family: "inet", name: "planned", comment: "a plan", ownerMark: "planner" });
   table.set({ set: "friends", key: ["ipv4_addr"], comment: "friends" }).put("192.0.2.1");
   table.set({ set: "bans", key: ["ipv6_addr"], timeoutMs: 600_000, size: "auto" }).put("2001:db8::1");
-  table.set({ set: "networks", key: ["ipv4_addr"], interval: true }).replace(["198.51.100.0/24", "203.0.113.7"]);
+  const networks = table.set({ set: "networks", key: ["ipv4_addr"], interval: true });
+  for (const network of ["198.51.100.0/24", "203.0.113.7"]) networks.put(network);
   table.set({ set: "seen", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000, size: 100 });
   table.set({ set: "marks", key: ["inet_service"], data: ["mark"] }).put(80, 7);
   const ports = table.set({ set: "ports", key: ["inet_proto", "inet_service"], data: "verdict" });
@@ -75,7 +76,7 @@ test("later plans are as exact, and the apply after them writes all that they sa
   await table.apply();
   const ports = table.set({ set: "ports", key: ["inet_proto", "inet_service"], data: "verdict" });
   const networks = table.set({ set: "networks", key: ["ipv4_addr"], interval: true });
-  const changes: (() => void)[] = [
+  const changes: (() => unknown)[] = [
     () => ports.delete(["tcp", 22]),
     () => ports.put(["udp", 53], "drop"),
     () => networks.replace(["198.51.100.0/25", "192.0.2.9-192.0.2.11"]),
@@ -96,7 +97,7 @@ test("later plans are as exact, and the apply after them writes all that they sa
     () =>
       table.insertions({ family: "ip", table: "others", chain: "c", mode: "append", rules: [{ statements: [DROP] }] }),
   ];
-  for (const change of changes) change();
+  for (const change of changes) await change();
   const { id } = await kernel.generation();
   const plan = await table.plan();
   expect((await table.plan()).counts).toEqual(plan.counts);
@@ -108,7 +109,7 @@ test("later plans are as exact, and the apply after them writes all that they sa
   // The desired state is kept, so an apply after a plan writes everything.
   table.chain({ chain: "late", rules: [{ statements: [COUNT] }] });
   ports.put(["tcp", 23], "jump late");
-  networks.replace(["192.0.2.0/28"]);
+  await networks.replace(["192.0.2.0/28"]);
   const { counts } = await table.plan();
   expect((await table.apply()).operations).toEqual(counts);
   expect(await table.check()).toBe("same");
@@ -121,10 +122,10 @@ test("the text of changes in a set with timeouts is loaded by each nft", async (
   const table = declared();
   const networks = table.set({ set: "timed", key: ["ipv6_addr"], interval: true, timeoutMs: 600_000 });
   const marks = table.set({ set: "timed-marks", key: ["ipv4_addr"], data: ["mark"], timeoutMs: 600_000 });
-  networks.replace(["2001:db8::/64", "2001:db8:1::/64"]);
+  await networks.replace(["2001:db8::/64", "2001:db8:1::/64"]);
   marks.put("192.0.2.1", 1);
   await table.apply();
-  networks.replace(["2001:db8:2::/64", "2001:db8:1::/64"]);
+  await networks.replace(["2001:db8:2::/64", "2001:db8:1::/64"]);
   marks.put("192.0.2.1", 2);
   const { text } = await table.plan();
   expect(text).toContain("delete element inet planned timed { 2001:db8::/64 }");

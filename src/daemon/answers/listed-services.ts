@@ -1,5 +1,5 @@
 /** Describes services for operators, from the current model. */
-import { sortedInSlices, TimeSlice, yieldToEventLoop } from "../../base/time-slice.js";
+import { runInSlices, sortedInPieces, TimeSlice, yieldToEventLoop } from "../../base/time-slice.js";
 import { weightsOf } from "../../model/balance/endpoint-balance.js";
 import { countStates, drainingAmong, type EndpointCounts } from "../../model/categorize-endpoints.js";
 import { NOT_SAID } from "../../objects/endpoint-details.js";
@@ -66,7 +66,8 @@ const PIECE_MS = 3;
 
 /** Yields all service ports by service, family and port number, some at a time. The consumer yields to the event loop between two pieces. */
 export async function* servicesInPieces(listing: Listing, withEndpoints: boolean): AsyncGenerator<ServicePortStatus[]> {
-  yield* piecesOf(listing, await sortedInSlices([...listing.model.services()], compareServices), withEndpoints);
+  const services = sortedInPieces([...listing.model.services()], compareServices);
+  yield* piecesOf(listing, await runInSlices(services), withEndpoints);
 }
 
 export function isServed({ model, families }: Listing, service: string): boolean {

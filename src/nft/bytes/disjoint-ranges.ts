@@ -1,4 +1,6 @@
 /** Ranges of one or more fields that do not overlap: each is its first and its last value, one after the other. */
+import { bytesToNumber } from "./ip-ranges.js";
+
 export class DisjointRanges {
   /** Sorted by first values. */
   readonly #entries: Entry[] = [];
@@ -33,21 +35,46 @@ export class DisjointRanges {
 
   /** Adds a copy of a range that overlaps none. */
   add(range: Uint8Array): void {
-    const entries = this.#entries;
     const at = this.#placeOf(range);
-    const copy = range.slice();
-    entries.splice(at, 0, { range: copy, longest: copy });
-    const [first] = this.fields;
-    for (let i = at; i < entries.length; i++) {
+    // Not the copy yet, so `#noteLongest` notes it.
+    this.#entries.splice(at, 0, { range: range.slice(), longest: range });
+    this.#noteLongest(at);
+  }
+
+  /** Adds a range of a single field, after all others. If it overlaps the last one, or touches it, the two are joined. */
+  join(range: Uint8Array): void {
+    const last = this.#entries.at(-1)?.range;
+    const half = range.length / 2;
+    if (last === undefined || bytesToNumber(range.subarray(0, half)) > bytesToNumber(last.subarray(half)) + 1n)
+      this.add(range);
+    else if (endsBefore(last, range, this.fields[0])) last.set(range.subarray(half), half);
+  }
+
+  /** Removes exactly this range, if it is there. */
+  delete(range: Uint8Array): void {
+    const at = this.#placeOf(range);
+    const found = this.#entries.at(at)?.range;
+    if (found === undefined || Buffer.compare(found, range) !== 0) return;
+    this.#entries.splice(at, 1);
+    this.#noteLongest(at);
+  }
+
+  #noteLongest(from: number): void {
+    const entries = this.#entries;
+    for (let i = from; i < entries.length; i++) {
       const { range: own, longest: before } = entries[i];
-      const longest = i > 0 && endsBefore(own, entries[i - 1].longest, first) ? entries[i - 1].longest : own;
-      if (i > at && longest === before) break;
+      const other = entries[i - 1]?.longest;
+      const longest = other !== undefined && endsBefore(own, other, this.fields[0]) ? other : own;
+      if (longest === before) break;
       entries[i].longest = longest;
     }
   }
 
   #placeOf(range: Uint8Array): number {
+    const last = this.#entries.at(-1);
     let [low, high] = [0, this.#entries.length];
+    // The case of sorted ranges.
+    if (last !== undefined && Buffer.compare(last.range, range) < 0) return high;
     while (low < high) {
       const middle = (low + high) >>> 1;
       if (Buffer.compare(this.#entries[middle].range, range) < 0) low = middle + 1;

@@ -54,16 +54,13 @@ export function prefixLength(range: Range, bits: number): number | undefined {
 }
 
 export function bytesToNumber(bytes: Uint8Array): bigint {
-  let value = 0n;
-  for (const byte of bytes) value = (value << 8n) | BigInt(byte);
-  return value;
+  return BigInt(`0x0${Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("hex")}`);
 }
 
 /** Converts to network byte order. */
 export function numberToBytes(value: bigint, length: number): Uint8Array {
-  const bytes = new Uint8Array(length);
-  for (let i = length - 1, rest = value; i >= 0; i--, rest >>= 8n) bytes[i] = Number(rest & 0xffn);
-  return bytes;
+  const digits = BigInt.asUintN(length * 8, value).toString(16);
+  return Uint8Array.from(Buffer.from(digits.padStart(length * 2, "0"), "hex"));
 }
 
 /** Address in nft's notation. */

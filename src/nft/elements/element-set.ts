@@ -88,10 +88,12 @@ export interface ElementSet {
   nets(): readonly string[];
   /**
    * Sets without data only: desires exactly these keys. Elements that stay keep their timeouts and comments, as with `put`. In interval sets, ranges of
-   * one field are merged. Throws RangeError if ranges of a concatenation overlap; then nothing changes. Before the first read of the kernel, nothing that
-   * it finds is kept.
+   * one field are merged, unless the set has counters. Before the first read of the kernel, nothing that it finds is kept.
+   *
+   * Long work pauses now and then. The call runs after earlier calls of the Table, and holds it like `apply()`. It reads `keys` when it runs. Rejects with
+   * RangeError if a key has another length, or ranges overlap that are not merged; then nothing changes.
    */
-  replace(keys: readonly Uint8Array[], timeoutMs?: number, comment?: string): void;
+  replace(keys: Iterable<Uint8Array>, timeoutMs?: number, comment?: string): Promise<void>;
   /** Calls `visit` with every desired element. The views are valid during the call only. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void;
   /** No longer desires any element. Before the first read of the kernel, nothing that it finds is kept. */

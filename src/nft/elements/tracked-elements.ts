@@ -15,6 +15,7 @@
  * the set. packing.ts takes dirty rows through a transaction, and counted-rows.ts keeps the counters of elements.
  */
 import { counted } from "../../base/counted.js";
+import { inPieces, type Pieces, runAtOnce, runInSlices } from "../../base/time-slice.js";
 import type { ElementBatch } from "../kernel/kernel.js";
 import type { SetSpec } from "../language/set-spec.js";
 import type { ElementSet, KeptSpec, SetFate } from "./element-set.js";
@@ -48,7 +49,11 @@ export interface ChangeGate {
   readonly isHeld: boolean;
   /** Throws TableError "busy" if it is held. */
   checkChangeable(): void;
+  /** Holds it while the call waits and runs. */
+  holding<T>(call: () => Promise<T>): Promise<T>;
 }
+
+const OPEN: ChangeGate = { isHeld: false, checkChangeable: () => undefined, holding: (call) => call() };
 
 interface TrackerOptions {
   /** For maps of verdicts or objects. */
@@ -59,6 +64,9 @@ interface TrackerOptions {
   /** Default: open. */
   readonly gate?: ChangeGate;
 }
+
+/** Keys copied between two pauses: each may first be made from text. */
+const COPIED = 64;
 
 /** Whether the Table fills the set, and its elements have timeouts. */
 export function tracksEnds({ timeoutMs, dynamic }: SetSpec): boolean {
@@ -79,7 +87,7 @@ export class TrackedElements implements ElementSet {
   /** Its changes in transactions. */
   readonly packing: Packing;
   readonly #verdicts: VerdictRegistry | undefined;
-  readonly #gate: ChangeGate | undefined;
+  readonly #gate: ChangeGate;
   readonly #rows: Rows;
   /** Scratch buffers: the key to look up, and the data to put, as words. */
   readonly #key: Int32Array;
@@ -92,7 +100,7 @@ export class TrackedElements implements ElementSet {
 
   constructor(
     public spec: KeptSpec,
-    { verdicts, onDirty, now = () => performance.now(), gate }: TrackerOptions = {},
+    { verdicts, onDirty, now = () => performance.now(), gate = OPEN }: TrackerOptions = {},
   ) {
     const shape = rowShape(spec);
     this.keyLen = shape.keyLen;
@@ -129,7 +137,7 @@ export class TrackedElements implements ElementSet {
 
   /** Ends expired elements, unless a read or a write is using the rows. */
   #sweep(): void {
-    if (this.#gate?.isHeld !== true) this.#expiries?.sweep();
+    if (!this.#gate.isHeld) this.#expiries?.sweep();
   }
 
   #end(row: number): void {
@@ -160,19 +168,52 @@ export class TrackedElements implements ElementSet {
   }
 
   put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean {
+    this.#gate.checkChangeable();
+    this.#sweep();
     return this.#putCommented(key, data, timeoutMs, comment);
   }
 
-  replace(keys: readonly Uint8Array[], timeoutMs?: number, comment?: string): void {
+  replace(keys: Iterable<Uint8Array>, timeoutMs?: number, comment?: string): Promise<void> {
+    return this.#gate.holding(() => runInSlices(this.replacing(keys, timeoutMs, comment)));
+  }
+
+  replaceNets(nets: readonly string[]): void {
+    this.#gate.checkChangeable();
+    runAtOnce(this.replacing(this.netKeys(nets)));
+  }
+
+  /** Returns the keys of networks. */
+  protected netKeys(_nets: readonly string[]): Uint8Array[] {
+    throw new TypeError(`set ${this.spec.set} is not an interval set`);
+  }
+
+  /** Desires exactly these keys. Throws before it changes anything. */
+  protected *replacing(given: Iterable<Uint8Array>, timeoutMs?: number, comment?: string): Pieces<void> {
+    const keys = yield* this.copied(given);
     this.#keepsNone ||= !this.known;
+    this.#expiries?.sweep();
     const rows = this.#rows;
-    const stale = new Set<number>();
-    for (let row = 0; row < rows.end; row++) if ((rows.of(row) & DESIRED) !== 0) stale.add(row);
+    const kept = new Uint8Array(rows.end + keys.length);
+    yield* inPieces(keys.length, (from, to) => {
+      for (const key of keys.slice(from, to)) {
+        this.#putCommented(key, undefined, timeoutMs, comment);
+        kept[this.#desiredRow(key)] = 1;
+      }
+    });
+    yield* inPieces(rows.end, (from, to) => {
+      for (let row = from; row < to; row++)
+        if ((rows.of(row) & DESIRED) !== 0 && kept[row] === 0) this.#markUndesired(row, false);
+    });
+  }
+
+  /** Copies keys, and checks their lengths. */
+  protected *copied(keys: Iterable<Uint8Array>): Pieces<Uint8Array[]> {
+    const copies: Uint8Array[] = [];
     for (const key of keys) {
-      this.#putCommented(key, undefined, timeoutMs, comment);
-      stale.delete(this.#desiredRow(key));
+      if (key.length > 0) this.#readKey(key);
+      if (copies.push(key.slice()) % COPIED === 0) yield;
     }
-    for (const row of stale) if ((rows.of(row) & DESIRED) !== 0) this.#markUndesired(row, false);
+    return copies;
   }
 
   #putCommented(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean {
@@ -193,7 +234,6 @@ export class TrackedElements implements ElementSet {
     const expiries = this.#expiries;
     if (expiries === undefined && timeoutMs !== undefined)
       throw new TypeError(`set ${this.spec.set}: its elements have no timeouts`);
-    this.#sweep();
     const row = this.#rowFor(key, data);
     const isNew = this.#put(row, this.#data, 0);
     if (expiries?.put(row, timeoutMs, !isNew) !== true) return isNew;
@@ -208,6 +248,7 @@ export class TrackedElements implements ElementSet {
   }
 
   retain(key: Uint8Array, data?: Uint8Array): boolean {
+    this.#gate.checkChangeable();
     const row = this.#rowFor(key, data);
     const isNew = this.#put(row, this.#data, 0);
     this.#rows.words(row)[this.#rows.at(row) + USES]++;
@@ -229,7 +270,7 @@ export class TrackedElements implements ElementSet {
   /** Desires each element of the list, and adds `uses` to its use count. Returns how many of them are new or got other data. */
   #putList(key: Uint8Array, base: number, data: Int32Array, count: number, uses: 0 | 1): number {
     if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
-    this.#gate?.checkChangeable();
+    this.#gate.checkChangeable();
     const rows = this.#rows;
     this.#readHead(key);
     let changed = 0;
@@ -244,6 +285,7 @@ export class TrackedElements implements ElementSet {
   }
 
   releaseList(key: Uint8Array, base: number, count: number, deferred: boolean): void {
+    this.#gate.checkChangeable();
     this.#readHead(key);
     for (let i = 0; i < count; i++) {
       const row = this.#rows.find(this.#keyAt(base + i));
@@ -263,6 +305,7 @@ export class TrackedElements implements ElementSet {
   }
 
   delete(key: Uint8Array, deferred = false): boolean {
+    this.#gate.checkChangeable();
     this.#sweep();
     const row = this.#desiredRow(key);
     if (row >= 0) this.#markUndesired(row, deferred);
@@ -270,6 +313,7 @@ export class TrackedElements implements ElementSet {
   }
 
   release(key: Uint8Array, deferred = false): void {
+    this.#gate.checkChangeable();
     const row = this.#desiredRow(key);
     if (row >= 0) this.#release(row, deferred);
   }
@@ -313,16 +357,12 @@ export class TrackedElements implements ElementSet {
     return this.#rows.kernelBytes(row);
   }
 
-  replaceNets(_nets: readonly string[]): void {
-    throw new TypeError(`set ${this.spec.set} is not an interval set`);
-  }
-
   nets(): string[] {
     throw new TypeError(`set ${this.spec.set} is not an interval set`);
   }
 
   desireObserved(): void {
-    this.#gate?.checkChangeable();
+    this.#gate.checkChangeable();
     this.#keep();
   }
 
@@ -344,6 +384,7 @@ export class TrackedElements implements ElementSet {
   }
 
   clear(): void {
+    this.#gate.checkChangeable();
     this.#keepsNone ||= !this.known;
     for (let row = 0; row < this.#rows.end; row++)
       if ((this.#rows.of(row) & DESIRED) !== 0) this.#markUndesired(row, false);
@@ -496,7 +537,6 @@ export class TrackedElements implements ElementSet {
   #rowFor(key: Uint8Array, data: Uint8Array | undefined): number {
     if (this.spec.dynamic === true)
       throw new TypeError(`set ${this.spec.set} is dynamic: only packets add its elements`);
-    this.#gate?.checkChangeable();
     const length = data?.length ?? 0;
     if (length !== this.dataLen)
       throw new RangeError(`set ${this.spec.set}: expected ${counted(this.dataLen, "byte")} of data, found ${length}`);
@@ -523,7 +563,6 @@ export class TrackedElements implements ElementSet {
   }
 
   #markUndesired(row: number, deferred: boolean): void {
-    this.#gate?.checkChangeable();
     this.#verdicts?.release(this.#rows.words(row)[this.#rows.at(row) + DATA]);
     this.#comments.markUndesired(row);
     this.#rows.markUndesired(row, deferred ? DEFERRED : 0);

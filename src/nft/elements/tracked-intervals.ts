@@ -1,4 +1,5 @@
 import type { ElementBatch } from "../kernel/kernel.js";
+import { type Pieces, sortedInPieces } from "../../base/time-slice.js";
 import { mergeRanges, parseRange, rangeText } from "../bytes/ip-ranges.js";
 import { rangeKey, rangeOfKey, rangeRows } from "../language/intervals.js";
 import { printKey } from "./print-key.js";
@@ -18,28 +19,33 @@ export class TrackedIntervals extends TrackedElements {
   /** The desired ranges. Wrong if their number is. Undefined after other changes. */
   #ranges: DisjointRanges | undefined;
 
-  override replaceNets(nets: readonly string[]): void {
-    const keys = nets.map((net) => {
+  protected override netKeys(nets: readonly string[]): Uint8Array[] {
+    return nets.map((net) => {
       const network = parseRange(net);
       if (network?.version !== (this.#width === 4 ? 4 : 6))
         throw new RangeError(`set ${this.spec.set}: ${net} is not a network of its IP family`);
       return rangeKey(network, this.#width);
     });
-    this.replace(keys);
   }
 
-  override replace(keys: readonly Uint8Array[], timeoutMs?: number, comment?: string): void {
-    const ranges = keys.filter(({ length }) => length > 0);
-    const merged =
-      this.spec.key.length === 1
-        ? mergeRanges(ranges.map(rangeOfKey)).map((range) => rangeKey(range, this.#width))
-        : new Map(ranges.map((key) => [Buffer.from(key).toString("latin1"), key])).values();
-    const added = this.#none();
-    for (const key of merged) {
-      this.#check(key, added);
-      added.add(key);
+  protected override *replacing(given: Iterable<Uint8Array>, timeoutMs?: number, comment?: string): Pieces<void> {
+    const keys = yield* sortedInPieces(yield* this.copied(given), (a, b) => Buffer.compare(a, b));
+    const { key: fields, counters } = this.spec;
+    // Each range that is counted stays an element of its own.
+    const joins = fields.length === 1 && counters === undefined;
+    const [added, none] = [this.#none(), this.#none()];
+    let previous: Uint8Array = CATCH_ALL;
+    for (const key of keys) {
+      if (Buffer.compare(previous, key) !== 0) {
+        this.#check(key, joins ? none : added);
+        if (joins) added.join(key);
+        else added.add(key);
+      }
+      previous = key;
+      yield;
     }
-    super.replace([...added, ...(ranges.length < keys.length ? [CATCH_ALL] : [])], timeoutMs, comment);
+    this.#ranges = undefined;
+    yield* super.replacing([...added, ...(keys[0]?.length === 0 ? [CATCH_ALL] : [])], timeoutMs, comment);
     this.#ranges = added;
   }
 
@@ -62,7 +68,7 @@ export class TrackedIntervals extends TrackedElements {
   }
 
   override delete(key: Uint8Array): boolean {
-    this.#ranges = undefined;
+    this.#ranges?.delete(key);
     return super.delete(key);
   }
 

@@ -159,18 +159,18 @@ abstract class Keyed<Key extends readonly FieldType[], Value> {
   protected write(key: KeyIn<Value>, data: Uint8Array | undefined, options: ElementOptions | undefined): boolean {
     const { elements } = this;
     const { timeoutMs, comment } = checkedOptions(elements.spec, options);
-    return this.unlessOverlap(key, () => elements.put(this.packKey(key), data, timeoutMs, comment));
+    try {
+      return elements.put(this.packKey(key), data, timeoutMs, comment);
+    } catch (error) {
+      return this.refuse(key, error);
+    }
   }
 
   /** @internal */
-  protected unlessOverlap<T>(given: unknown, action: () => T): T {
+  protected refuse(given: unknown, error: unknown): never {
     const { set, interval } = this.elements.spec;
-    try {
-      return action();
-    } catch (error) {
-      if (!(error instanceof RangeError) || interval !== true) throw error;
-      throw new FieldError(`set ${set}, key`, `ranges that do not overlap (${error.message})`, given);
-    }
+    if (!(error instanceof RangeError) || interval !== true) throw error;
+    throw new FieldError(`set ${set}, key`, `ranges that do not overlap (${error.message})`, given);
   }
 
   /** @internal */
@@ -204,18 +204,26 @@ export class PlainSet<Key extends readonly FieldType[] = readonly FieldType[], V
 
   /**
    * Replaces the content by these elements with the next apply, as if `put` was called for each and `delete` for the others. With `interval: true`,
-   * ranges of one field that overlap or touch are merged. If it is called before the first `load()` or `apply()`, a set with `keep` keeps nothing else.
-   * Throws FieldError.
+   * ranges of one field that overlap or touch are merged, unless the set has counters. If it is called before the first `load()` or `apply()`, a set
+   * with `keep` keeps nothing else.
+   *
+   * A long list is read in slices, with other work of the program in between. `replace()`, `load()` and `apply()` run in the order of their calls. Until
+   * it settles, `put()` and other changes of the table throw TableError "busy", and the set may show a part of its new content. Rejects with FieldError,
+   * and then changes nothing.
    * @example
-   * networks.replace(["192.0.2.0/24", "198.51.100.1-198.51.100.9"]);
+   * await networks.replace(["192.0.2.0/24", "198.51.100.1-198.51.100.9"]);
    */
-  replace(keys: readonly KeyIn<Value>[], options?: ElementOptions): void {
+  async replace(keys: readonly KeyIn<Value>[], options?: ElementOptions): Promise<void> {
     const { elements } = this;
     const { set, key } = elements.spec;
     if (!Array.isArray(keys)) throw new FieldError(`set ${set}, key (${key.join(" . ")})`, "a list", keys);
     const { timeoutMs, comment } = checkedOptions(elements.spec, options);
-    const packed = keys.map((one) => this.packKey(one).slice());
-    this.unlessOverlap(keys, () => elements.replace(packed, timeoutMs, comment));
+    const packed = this.#packed([...keys]);
+    await elements.replace(packed, timeoutMs, comment).catch((error: unknown) => this.refuse(keys, error));
+  }
+
+  *#packed(keys: readonly unknown[]): Generator<Uint8Array> {
+    for (const key of keys) yield this.packKey(key);
   }
 
   /**

@@ -19,6 +19,7 @@ import { desiredObject, type DesiredObject } from "../statements/object-definiti
 import type { ChainSpec } from "../statements/rule.js";
 import type { SetSpec } from "../language/set-spec.js";
 import type { FaultyObject } from "./apply-result.js";
+import { Turns } from "./turns.js";
 import { isObjectKey, VerdictRegistry } from "../elements/verdict-registry.js";
 
 export interface DirtyNames {
@@ -43,8 +44,9 @@ export class DesiredState implements ChangeGate {
    * over all sets, of which there are many if services have affinity.
    */
   readonly watched = new Set<string>();
-  /** Number of calls of `apply` and `load` that run or wait. They keep the desired state from changing. */
-  holds = 0;
+  readonly turns: Turns;
+  /** Number of calls of `holding` that run or wait. */
+  #holds = 0;
   #dirty = noNames();
   /** Chains whose rules name a set before it is declared, by set. */
   readonly #awaiting = new Map<string, Set<string>>();
@@ -55,16 +57,24 @@ export class DesiredState implements ChangeGate {
   constructor(
     readonly ref: TableRef,
     readonly now?: () => number,
-  ) {}
+  ) {
+    this.turns = new Turns(ref.table);
+  }
 
   get isHeld(): boolean {
-    return this.holds > 0;
+    return this.#holds > 0;
+  }
+
+  /** Runs the call after all earlier ones. Until it ends, nothing else changes the desired state. */
+  holding<T>(call: () => Promise<T>): Promise<T> {
+    this.#holds++;
+    return this.turns.queue(call).finally(() => this.#holds--);
   }
 
   /** Throws TableError "busy" while it is held. */
   checkChangeable(): void {
     if (!this.isHeld) return;
-    const message = `table ${this.ref.table} cannot be changed while apply() or load() runs. Await it first`;
+    const message = `table ${this.ref.table} cannot be changed while apply(), load() or replace() runs. Await it first`;
     throw new TableError("busy", message);
   }
 

@@ -1,6 +1,6 @@
 import { TableError, toTableError } from "./results.js";
 
-/** The calls of one table, which use the kernel one after the other. Rejects with TableError. */
+/** The calls of one table, which run one after the other. */
 export class Turns {
   #last: Promise<unknown> = Promise.resolve();
   #closed = false;
@@ -8,11 +8,16 @@ export class Turns {
   /** @param table its name, for errors. */
   constructor(readonly table: string) {}
 
-  /** Runs the call after all earlier ones. */
+  /** Runs a call on the kernel after all earlier calls. Rejects with TableError. */
   take<T>(call: () => Promise<T>): Promise<T> {
-    const turn = this.#last.then(async () => {
+    return this.queue(() => this.named(call));
+  }
+
+  /** Runs the call after all earlier ones, and rejects as it does. */
+  queue<T>(call: () => Promise<T>): Promise<T> {
+    const turn = this.#last.then(() => {
       if (this.#closed) throw new TableError("closed", `${this.table}: the table is closed`);
-      return this.named(call);
+      return call();
     });
     this.#last = turn.catch(() => undefined);
     return turn;

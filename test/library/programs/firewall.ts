@@ -3,7 +3,7 @@ import { openKernel, Table, type Statement } from "@nft-proxier/nft";
 
 const kernel = await openKernel();
 const table = new Table(kernel, { family: "inet", name: "fw" });
-table.set({ set: "admins", key: ["ipv4_addr"], interval: true }).replace(["192.0.2.0/30"]);
+await table.set({ set: "admins", key: ["ipv4_addr"], interval: true }).replace(["192.0.2.0/30"]);
 table.set({ set: "rate", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000, size: 65_535 });
 table.set({ set: "blocked", key: ["ipv4_addr"], dynamic: true, timeoutMs: 20_000, size: 65_535 });
 const manual = table.set({ set: "manual", key: ["ipv4_addr"], timeoutMs: 0 });

@@ -235,7 +235,7 @@ describe("while apply() or load() runs", () => {
     tryChange();
     await applying;
     kernel.setLatency(undefined);
-    const message = "table own cannot be changed while apply() or load() runs. Await it first";
+    const message = "table own cannot be changed while apply(), load() or replace() runs. Await it first";
     for (const error of refused) expect(error).toMatchObject({ name: "TableError", code: "busy", message });
     // As each of the two begins, during a read, and during the commit.
     expect(refused.length).toBeGreaterThanOrEqual(4);
