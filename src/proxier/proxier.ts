@@ -91,8 +91,6 @@ export class Proxier implements ObjectSink {
   #largeWaited = false;
   /** Whether no family's last write succeeded. Its changes must be written before new pieces. */
   #failed = false;
-  /** Whether a call of `sync` is running. It continues until nothing is left to do. */
-  #syncing = false;
   #synced = false;
   /** Pending: no list has been received yet, and those of an earlier run stay active. */
   #serviceCIDRs: "pending" | "changed" | "active" = "changed";
@@ -145,9 +143,6 @@ export class Proxier implements ObjectSink {
       families: this.families,
       onViews: (family, service, views) => this.#reports.noLocal[family].update(service, views),
       onError: (service, error) => this.#updateFailed(service, error),
-      onReady: () => {
-        if (!this.#syncing) this.#requestIn(0);
-      },
     });
     this.localAddresses = new LocalAddresses(options.interfaces, options.log, () => this.#addressesChanged());
     this.nodeRules = new NodeRules({
@@ -243,10 +238,7 @@ export class Proxier implements ObjectSink {
   /** Applies the objects to the desired tables, without writing to the kernel. */
   async prepare(): Promise<void> {
     await this.#prepare(this.options.clock.now());
-    while (this.#large.size > 0) {
-      await this.#large.settled();
-      await this.#large.advance();
-    }
+    while (this.#large.size > 0) await this.#large.advance();
   }
 
   /**
@@ -299,7 +291,7 @@ export class Proxier implements ObjectSink {
   async #advanceLarge(others: boolean): Promise<readonly Updated[]> {
     const waits = this.#failed || this.#hasSuspects || (others && !this.#largeWaited);
     this.#largeWaited = waits;
-    if (waits || !this.#large.ready) return [];
+    if (waits) return [];
     const updated = await this.#large.advance();
     const services = updated.map(({ service }) => service);
     for (const { family } of this.families) this.#reports.underWay(family, [], services);
@@ -308,13 +300,10 @@ export class Proxier implements ObjectSink {
 
   /** Writes the desired state of all families now. Never throws. */
   async sync(): Promise<SyncOutcome> {
-    this.#syncing = true;
     let outcome = await this.#step();
     while (outcome.ok && (this.#large.size > 0 || this.#hasSuspects)) {
-      if (!this.#hasSuspects) await this.#large.settled();
       outcome = joinOutcomes(outcome, await this.#step());
     }
-    this.#syncing = false;
     return outcome;
   }
 
@@ -400,7 +389,7 @@ export class Proxier implements ObjectSink {
     const ok =
       families.length === 0 ? whole.ok : families.every(({ outcome }) => outcome.ok || outcome.owned !== undefined);
     const waits = families.flatMap(({ outcome }) => outcome.againMs ?? []);
-    if (!this.#failed && this.#large.ready) waits.push(0);
+    if (!this.#failed && this.#large.size > 0) waits.push(0);
     return waits.length === 0 ? { ok } : { ok, againMs: Math.min(...waits) };
   }
 

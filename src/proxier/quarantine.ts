@@ -147,14 +147,14 @@ export class Quarantine {
   }
 
   /**
-   * Makes these views of the service desired, in pieces, and yields the number of elements of each. A quarantined service is
+   * Makes these views of the service desired, in pieces, and yields like FamilyRuleset.updateInPieces. A quarantined service is
    * retried. `write` may be called in between. Returns false if the service is quarantined, for example because the kernel rejected a piece.
    */
   *updateInPieces(
     service: string,
     desired: readonly ServicePortView[],
     options: PieceOptions = {},
-  ): Generator<number, boolean> {
+  ): Generator<number | undefined, boolean> {
     if (desired.length === 0 && this.#hasNothing(service)) return true;
     this.#retryRelated(service, desired);
     this.#giveUpClaims(service, desired);

@@ -6,6 +6,7 @@ import { IndexAssigner } from "../model/balance/indices.js";
 import { endpointsOf, type ListKind } from "../model/slots.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { IpFamily } from "../base/ip.js";
+import type { Pieces } from "../base/time-slice.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { FaultyObject, TableDeclarations } from "../nft/engine-exports.js";
 import {
@@ -27,7 +28,7 @@ import { hasOwnObjects, ownObjects } from "./own-objects.js";
 import { forEachAddress, ServiceExpander } from "./service-expander.js";
 import { type Expansion, NOTHING_EXPANDED } from "./expansion.js";
 import type { PortName, ServicePortState } from "./service-port-state.js";
-import { assignSlots, isBalanced, prepareSlots } from "./slot-assigner.js";
+import { assignSlots, isBalanced } from "./slot-assigner.js";
 import { declareSets, type ElementSets } from "./element-sets.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { declareSkeleton, type RulesetOptions, type SkeletonOptions } from "./skeleton.js";
@@ -129,8 +130,6 @@ export function elementsOf(state: ServiceState): number {
 
 /** Options evaluated when a port's turn comes. */
 export interface PieceOptions {
-  /** From `prepare`. */
-  readonly prepared?: ServiceState;
   /**
    * Returns false if addresses of the view have passed to another service meanwhile, and must not be taken back. The port then
    * stays unchanged.
@@ -220,8 +219,8 @@ export class FamilyRuleset {
   }
 
   /**
-   * Like `update`, in pieces. Each yields its approximate number of elements, and the desired state may be written in between.
-   * Each port has either its former or its new elements. Nothing is removed before everything new is added, so an address that
+   * Like `update`, in pieces. Each yields its approximate number of elements, or undefined for a pause. The desired state may be
+   * written in between. Each port has either its former or its new elements. Nothing is removed before everything new is added, so an address that
    * passes from one port to another is served all the time. Returns false if other calls updated or restored the service
    * meanwhile. Throws RangeError like `update`; then the service has some of both.
    */
@@ -229,7 +228,7 @@ export class FamilyRuleset {
     service: string,
     views: readonly ServicePortView[],
     options: PieceOptions = {},
-  ): Generator<number, boolean> {
+  ): Generator<number | undefined, boolean> {
     checkSize(views);
     // The service's current state. It contains the former ports until they are replaced or removed, and the new ones.
     const present = [...this.state(service)];
@@ -245,31 +244,29 @@ export class FamilyRuleset {
   *#pieces(
     views: readonly ServicePortView[],
     present: ServicePortState[],
-    { prepared = [], isCurrent, mayGo }: PieceOptions,
-  ): Generator<number, void> {
+    { isCurrent, mayGo }: PieceOptions,
+  ): Generator<number | undefined, void> {
     const before = [...present];
     const find = finderIn(before);
-    const ordering = this.#ordering(before, [prepared, before, present]);
+    const place = this.#placing(before, present);
     // Indexed like `before`: 1 if the port stays.
     const stays = new Uint8Array(before.length);
     let weight = 0;
     for (const [i, view] of views.entries()) {
       const at = find(view);
       const former = before[at] as ServicePortState | undefined;
+      const state = yield* place(view, former);
       if (isCurrent?.(view) === false) {
         if (former !== undefined) stays[at] = 1;
+      } else if (former !== undefined && isReplacedAtOnce(former, state)) {
+        weight += this.#exchange([state], [former]);
+        present[at] = state;
+        stays[at] = 1;
       } else {
-        const state = ordering(view, former);
-        if (former !== undefined && isReplacedAtOnce(former, state)) {
-          weight += this.#exchange([state], [former]);
-          present[at] = state;
-          stays[at] = 1;
-        } else {
-          yield* this.#add(state, present);
-          weight += Math.min(weightOf(state), MOST_LISTED);
-        }
+        yield* this.#add(state, present);
+        weight += Math.min(weightOf(state), MOST_LISTED);
       }
-      if (weight < LEAST_PIECE && (i + 1) % MOST_PORTS > 0) continue;
+      if (weight < LEAST_PIECE && (i + 1) % MOST_PORTS > 0 && i + 1 < views.length) continue;
       yield weight;
       weight = 0;
     }
@@ -327,38 +324,33 @@ export class FamilyRuleset {
 
   /**
    * Returns a function that assigns places to the endpoints of one view after another. Its `former` is the view's former port.
-   * @param known states whose ports may have the slots already.
    */
-  #ordering(
+  #placing(
     before: ServiceState,
-    known: readonly ServiceState[],
-  ): (view: ServicePortView, former: ServicePortState | undefined) => ServicePortState {
+    present: ServiceState,
+  ): (view: ServicePortView, former: ServicePortState | undefined) => Pieces<ServicePortState> {
     // After an interrupted update, an older version of a port may have affinity and the newest none. A second list of endpoints
     // would forget the clients of the first.
     const withAffinity = before.filter((state) => state.affinity !== undefined);
     const findWithAffinity = finderIn(withAffinity);
     const lists = new Set<number>();
     const assigners = { cluster: new IndexAssigner(), local: new IndexAssigner() };
-    return (view, former) => {
+    const [numbers, kernelOrder, limitChains] = [this.#affinity, this.#kernelOrder, this.#limits];
+    return function* (view, former) {
       let state: ServicePortState;
-      if (view.affinitySeconds > 0)
-        state = this.#affinity.order(view, withAffinity[findWithAffinity(view)] ?? former, lists);
-      else if (isBalanced(view)) state = assignSlots(view, known.flat(), former, this.#kernelOrder.stood(view));
+      if (view.affinitySeconds > 0) state = numbers.order(view, withAffinity[findWithAffinity(view)] ?? former, lists);
+      else if (isBalanced(view))
+        state = yield* assignSlots(view, [...before, ...present], former, kernelOrder.stood(view));
       else {
         const order = (kind: ListKind): EndpointList =>
           former === undefined
-            ? this.#kernelOrder.order(view, kind)
+            ? kernelOrder.order(view, kind)
             : assigners[kind].assign(former[kind], endpointsOf(view, kind));
         state = { view, cluster: order("cluster"), local: order("local") };
       }
       if (view.limits === undefined) return state;
-      return { ...state, limits: this.#limits.numbered(view, view.limits, former?.limits) };
+      return { ...state, limits: limitChains.numbered(view, view.limits, former?.limits) };
     };
-  }
-
-  /** Precomputes the slots for the next `updateInPieces`, which must use these views. Returns undefined if there is nothing to do. */
-  prepare(service: string, views: readonly ServicePortView[]): Promise<ServiceState> | undefined {
-    return prepareSlots(views, this.state(service));
   }
 
   /** Approximate number of the service's elements here. */

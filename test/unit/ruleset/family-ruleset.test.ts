@@ -154,19 +154,20 @@ describe("slots", () => {
     expect(slotsOf(weighted(4, 2))[0]).not.toEqual(first);
   });
 
-  it("slots for consistent hashing are assigned ahead, once for all ports with the same endpoints", async () => {
+  it("slots for consistent hashing are assigned in pieces, once for all ports with the same endpoints", () => {
     const consistent = (portName: string): ServicePortView => ({
       ...PLAIN,
       portName,
       balance: { by: "source-ip", slots: 0, weights: undefined },
-      clusterEndpoints: pods(3),
+      clusterEndpoints: pods(200),
     });
-    const views = [consistent(""), { ...consistent("metrics"), port: 81 }];
-    const prepared = await ruleset.prepare("shop/web", views);
-    expect(prepared).toHaveLength(1);
-    for (const _ of ruleset.updateInPieces("shop/web", views, { prepared }));
-    expect(ruleset.state("shop/web").map(({ slots }) => slots)).toEqual([prepared?.[0].slots, prepared?.[0].slots]);
-    expect(ruleset.prepare("shop/web", views)).toBeUndefined();
+    const pauses = (views: readonly ServicePortView[]): number =>
+      [...ruleset.updateInPieces("shop/web", views)].filter((weight) => weight === undefined).length;
+    const one = pauses([consistent("")]);
+    expect(one).toBeGreaterThan(2);
+    const [first] = ruleset.state("shop/web");
+    expect(pauses([consistent(""), { ...consistent("metrics"), port: 81 }])).toBe(0);
+    expect(ruleset.state("shop/web").map(({ slots }) => slots)).toEqual([first.slots, first.slots]);
   });
 });
 

@@ -7,10 +7,8 @@ import { SLOT_COUNTS } from "../../../../src/objects/balance.js";
 import { type Pieces, runAtOnce } from "../../../../src/base/time-slice.js";
 import { hashesOf } from "../../../../src/model/balance/hash.js";
 import { rendezvous } from "../../../../src/model/balance/rendezvous.js";
-import { prepareSlots } from "../../../../src/ruleset/slot-assigner.js";
 import { shareSlots, type Slots, slotsOf } from "../../../../src/model/slots.js";
 import { someOf } from "../../../lab/length.ts";
-import { countTurns } from "../../../support/counted-turns.ts";
 import { PLAIN_VIEW } from "../objects.ts";
 
 const FAMILIES = ["ip", "ip6"] as const;
@@ -233,23 +231,6 @@ describe("slots of a thousand endpoints", () => {
     let pieces = 1;
     while (work.next().done !== true) pieces++;
     expect(pieces).toBeGreaterThan(30);
-  });
-
-  it("block the event loop for a few ms at a time, however many services have them", async () => {
-    const views = Array.from({ length: 60 }, (_, i) => ({
-      ...PLAIN_VIEW,
-      service: `shop/web-${i}`,
-      balance: { ...balance, weights: undefined },
-      clusterEndpoints: pods("ip", 1024, [i]),
-    }));
-    const { result, turns, mostLooks } = await countTurns(() =>
-      Promise.all(views.map((view) => prepareSlots([view], []) ?? Promise.resolve([]))),
-    );
-    expect(result.flat()).toHaveLength(60);
-    // One slice for all of them. With a slice for each service, there would be 60 times as many looks. The test runner takes some, too.
-    expect(mostLooks).toBeLessThan(50);
-    // A look after each of more than 30 pieces.
-    expect(turns).toBeGreaterThan((60 * 30) / 5);
   });
 
   it("need one piece if the choice is random", () => {
