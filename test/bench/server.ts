@@ -4,7 +4,7 @@
  *   ip netns exec NAMESPACE node test/bench/server.ts KUBECONFIG PID lists|watches|start-pages|start-stream [ROUNDS|CLIENTS]
  *
  * PID is the server's process. beside.ts has filled the namespace `bench` of its cluster. `lists` gets all EndpointSlices in several ways, in
- * turns. `watches` replaces EndpointSlices with no, one, 50 and 500 watchers, in both formats. `start-pages` and `start-stream` get all
+ * turns. `watches` replaces 1,000 EndpointSlices with no, one, 50 and 500 watchers, in both formats. `start-pages` and `start-stream` get all
  * Services and EndpointSlices once with CLIENTS at once, in pages of 10,000 or as streaming lists; the server's peak memory counts from its own
  * start.
  */
