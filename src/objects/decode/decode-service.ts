@@ -1,7 +1,7 @@
 /** Decodes a Service into its record, and fills in the API server's defaults. */
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { familyOf, type IpFamily, mergePrefixes, type Prefix, specialKindOf } from "../../base/ip.js";
-import { inPieces, type Pieces } from "../../base/time-slice.js";
+import type { Pieces } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../records.js";
 import { annotationField, annotationNumber, notText, reportUnknown } from "./annotations.js";
@@ -12,7 +12,6 @@ import {
   choiceOf,
   cidrsOf,
   creationTimeOf,
-  cut,
   type DecodeOptions,
   type FieldProblems,
   fieldsOf,
@@ -20,8 +19,8 @@ import {
   metadataOf,
   portOf,
   protocolOf,
+  readList,
   show,
-  sized,
   textOf,
 } from "./field-problems.js";
 
@@ -64,11 +63,11 @@ export function* decodeService(
   const ports = yield* readPorts(spec, options, problems);
   // The type decides nothing but whether policy Local counts. With an unknown one, it does.
   const type = choiceOf(spec["type"], TYPES, "ClusterIP", "spec.type", problems, "NodePort");
-  const external = options.allowExternalIPs ? readExternalIPs(spec, problems) : NONE;
-  const balancer = readLoadBalancerIPs(fields, problems);
+  const external = options.allowExternalIPs ? yield* readExternalIPs(spec, problems) : NONE;
+  const balancer = yield* readLoadBalancerIPs(fields, problems);
   const ranges = readSourceRanges(spec, problems);
-  const ip = familyRecord("ip", clusterIPs.ip, external, balancer, ranges, problems);
-  const ip6 = familyRecord("ip6", clusterIPs.ip6, external, balancer, ranges, problems);
+  const ip = yield* familyRecord("ip", clusterIPs.ip, external, balancer, ranges, problems);
+  const ip6 = yield* familyRecord("ip6", clusterIPs.ip6, external, balancer, ranges, problems);
   if (ports.length === 0 || (ip === undefined && ip6 === undefined)) return undefined;
   // Like kube-proxy's ExternalPolicyLocal: node ports or status that type ClusterIP should not have do not count.
   const listed = spec["externalIPs"];
@@ -185,20 +184,14 @@ function* readPorts(
 ): Pieces<readonly ServicePortRecord[]> {
   const items = listOf(spec["ports"], "spec.ports", problems);
   if (items.length === 0) problems.report("spec.ports", "has no port to serve");
-  const ports = sized<ServicePortRecord>(items.length);
   const known = new Set<string>();
-  let count = 0;
-  yield* inPieces(items.length, (from, to) => {
-    for (let i = from; i < to; i++) {
-      const item = items[i];
-      problems.enter("spec.ports", i);
-      const port = isFields(item) ? readPort(item, known, options, problems) : undefined;
-      if (port !== undefined) ports[count++] = port;
-      else if (!isFields(item)) problems.report("", `${show(item)} is not an object`);
-    }
+  const ports = yield* readList(items, (item, i) => {
+    problems.enter("spec.ports", i);
+    if (isFields(item)) return readPort(item, known, options, problems);
+    problems.report("", `${show(item)} is not an object`);
+    return undefined;
   });
   problems.leave();
-  cut(ports, count);
   return ports;
 }
 
@@ -240,11 +233,9 @@ function readPort(
 }
 
 /** Canonical addresses of a list. Invalid ones are reported and ignored. */
-function readExternalIPs(spec: Fields, problems: FieldProblems): readonly string[] {
-  const items = listOf(spec["externalIPs"], "spec.externalIPs", problems);
-  if (items.length === 0) return NONE;
-  return items.flatMap(
-    (item, i) => ordinaryAddressOf(item, `spec.externalIPs[${i}]`, "an external IP", problems) ?? [],
+function readExternalIPs(spec: Fields, problems: FieldProblems): Pieces<readonly string[]> {
+  return readList(listOf(spec["externalIPs"], "spec.externalIPs", problems), (item, i) =>
+    ordinaryAddressOf(item, `spec.externalIPs[${i}]`, "an external IP", problems),
   );
 }
 
@@ -265,23 +256,21 @@ function ordinaryAddressOf(value: unknown, field: string, what: string, problems
  * API server accepts any address here. A loopback address, as `minikube tunnel` writes it, would take a port from the node's
  * own programs.
  */
-function readLoadBalancerIPs(fields: Fields, problems: FieldProblems): readonly string[] {
+function* readLoadBalancerIPs(fields: Fields, problems: FieldProblems): Pieces<readonly string[]> {
   if (fields["status"] === undefined) return NONE;
   const status = fieldsOf(fields["status"], "status", problems);
   const balancer = fieldsOf(status["loadBalancer"], "status.loadBalancer", problems);
   const items = listOf(balancer["ingress"], "status.loadBalancer.ingress", problems);
-  if (items.length === 0) return NONE;
-  return items.flatMap((item, i) => {
+  return yield* readList(items, (item, i) => {
     const path = `status.loadBalancer.ingress[${i}]`;
     const entry = fieldsOf(item, path, problems);
-    if (entry["ip"] === undefined || entry["ip"] === null || entry["ip"] === "") return [];
+    if (entry["ip"] === undefined || entry["ip"] === null || entry["ip"] === "") return undefined;
     const mode = choiceOf(entry["ipMode"], ["VIP", "Proxy"], "VIP", `${path}.ipMode`, problems, "Proxy");
-    if (mode === "Proxy") return [];
+    if (mode === "Proxy") return undefined;
     const address = addressOf(entry["ip"], `${path}.ip`, problems);
-    if (address === undefined) return [];
-    if (specialKindOf(address) !== "a loopback") return address;
+    if (address === undefined || specialKindOf(address) !== "a loopback") return address;
     problems.refuse(`${path}.ip`, `${address} is a loopback address, whose ports belong to the node`);
-    return [];
+    return undefined;
   });
 }
 
@@ -325,38 +314,25 @@ function readAffinity(spec: Fields, problems: FieldProblems): number {
  * The service's part in one family. An address that is both an external IP and a load-balancer IP is kept as the latter: both
  * have the same effect, and the source ranges protect it. The service's own cluster IP is kept as neither.
  */
-function familyRecord(
+function* familyRecord(
   family: IpFamily,
   clusterIP: string | undefined,
   external: readonly string[],
   balancer: readonly string[],
   { ranges, unreadable }: SourceRanges,
   problems: FieldProblems,
-): FamilyRecord | undefined {
+): Pieces<FamilyRecord | undefined> {
   if (clusterIP === undefined) return undefined;
-  const loadBalancerIPs = ownAddresses(family, clusterIP, balancer, NONE, "status.loadBalancer.ingress", problems);
-  const externalIPs = ownAddresses(family, clusterIP, external, loadBalancerIPs, "spec.externalIPs", problems);
+  const known = new Set([clusterIP]);
+  const own = (addresses: readonly string[], field: string): Pieces<readonly string[]> =>
+    readList(addresses, (address) => {
+      if (address === clusterIP) problems.refuse(field, `${address} is the cluster IP of the service`);
+      return familyOf(address) === family && isNew(known, address) ? address : undefined;
+    });
+  const loadBalancerIPs = yield* own(balancer, "status.loadBalancer.ingress");
+  const externalIPs = yield* own(external, "spec.externalIPs");
   const mine = ranges.filter((range) => range.family === family);
   // A range of length 0 allows every client, so it is the same as no range. An unreadable one may belong to either family.
   const restricted = (mine.length > 0 || unreadable) && mine.every((range) => range.length > 0);
   return { clusterIP, externalIPs, loadBalancerIPs, sourceRanges: restricted ? mergePrefixes(mine) : undefined };
-}
-
-/** Addresses of a family, without duplicates, and without those in `taken`. */
-function ownAddresses(
-  family: IpFamily,
-  clusterIP: string,
-  addresses: readonly string[],
-  taken: readonly string[],
-  field: string,
-  problems: FieldProblems,
-): readonly string[] {
-  if (addresses.length === 0) return NONE;
-  const kept = new Set<string>();
-  for (const address of addresses) {
-    if (familyOf(address) !== family || taken.includes(address)) continue;
-    if (address === clusterIP) problems.refuse(field, `${address} is the cluster IP of the service`);
-    else kept.add(address);
-  }
-  return kept.size === 0 ? NONE : [...kept];
 }

@@ -17,6 +17,7 @@ import {
   metadataOf,
   portOf,
   protocolOf,
+  readList,
   show,
   sized,
   textOf,
@@ -82,31 +83,24 @@ function* readSlicePorts(
   fields: Fields,
   intern: (text: string) => string,
   problems: FieldProblems,
-): Pieces<SlicePort[]> {
-  const items = listOf(fields["ports"], "ports", problems);
-  const ports = sized<SlicePort>(items.length);
+): Pieces<readonly SlicePort[]> {
   const known = new Set<string>();
-  let count = 0;
-  yield* inPieces(items.length, (from, to) => {
-    for (let i = from; i < to; i++) {
-      const item = items[i];
-      problems.enter("ports", i);
-      if (!isFields(item)) {
-        problems.report("", `${show(item)} is not an object`);
-        continue;
-      }
-      const protocol = protocolOf(item["protocol"], problems);
-      // A port without a number means "all ports" to other programs. A packet needs a number.
-      const port = portOf(item["port"], ".port", problems);
-      if (protocol === undefined || port === 0) continue;
-      const name = intern(textOf(item["name"], ".name", problems));
-      // The API server allows no two ports with the same name and protocol. Given such a slice, kube-proxy uses both.
-      if (known.size === known.add(`${protocol} ${port} ${name}`).size) continue;
-      ports[count++] = { name, protocol, port };
+  const ports = yield* readList(listOf(fields["ports"], "ports", problems), (item, i): SlicePort | undefined => {
+    problems.enter("ports", i);
+    if (!isFields(item)) {
+      problems.report("", `${show(item)} is not an object`);
+      return undefined;
     }
+    const protocol = protocolOf(item["protocol"], problems);
+    // A port without a number means "all ports" to other programs. A packet needs a number.
+    const port = portOf(item["port"], ".port", problems);
+    if (protocol === undefined || port === 0) return undefined;
+    const name = intern(textOf(item["name"], ".name", problems));
+    // The API server allows no two ports with the same name and protocol. Given such a slice, kube-proxy uses both.
+    if (known.size === known.add(`${protocol} ${port} ${name}`).size) return undefined;
+    return { name, protocol, port };
   });
   problems.leave();
-  cut(ports, count);
   return ports;
 }
 

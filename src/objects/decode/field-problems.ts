@@ -5,6 +5,7 @@
 import { counted } from "../../base/counted.js";
 import { parseAddress, parseCIDR, type Prefix } from "../../base/ip.js";
 import { type Protocol, PROTOCOLS } from "../../base/protocols.js";
+import { inPieces, type Pieces } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { DetailPacker } from "../endpoint-details.js";
 
@@ -97,6 +98,7 @@ export class FieldProblems {
 
 const NOTHING: Fields = Object.freeze({});
 const NO_ITEMS: readonly unknown[] = Object.freeze([]);
+const NO_VALUES: readonly never[] = Object.freeze([]);
 const NO_PREFIXES: readonly Prefix[] = Object.freeze([]);
 
 /**
@@ -111,6 +113,24 @@ export function sized<T>(length: number): T[] {
 /** Cuts such an array to its number of items. If it is full, V8 would take a slow path to do nothing. */
 export function cut(items: unknown[], length: number): void {
   if (items.length !== length) items.length = length;
+}
+
+/** Reads a list in pieces, without the items for which `read` returns undefined. */
+export function* readList<Item, Value>(
+  items: readonly Item[],
+  read: (item: Item, index: number) => Value | undefined,
+): Pieces<readonly Value[]> {
+  if (items.length === 0) return NO_VALUES;
+  const values = sized<Value>(items.length);
+  let count = 0;
+  yield* inPieces(items.length, (from, to) => {
+    for (let i = from; i < to; i++) {
+      const value = read(items[i], i);
+      if (value !== undefined) values[count++] = value;
+    }
+  });
+  cut(values, count);
+  return values;
 }
 
 /** Short text for a value in a reason; never a whole object. */

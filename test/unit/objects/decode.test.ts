@@ -129,3 +129,28 @@ function endpointsOf(count: number): Fields[] {
 function sliceOf(fields: Fields): Fields {
   return { metadata: { labels: { "kubernetes.io/service-name": "web" } }, addressType: "IPv4", ...fields };
 }
+
+test("a Service with many addresses is decoded in pieces, each address once", () => {
+  const COUNT = 20_000;
+  const addresses = (first: number): string[] =>
+    Array.from({ length: COUNT }, (_, i) => `${first}.${(i >> 16) & 255}.${(i >> 8) & 255}.${i & 255}`);
+  const object = {
+    spec: {
+      clusterIP: "10.96.0.1",
+      externalIPs: [...addresses(11), ...addresses(12), "10.96.0.1"],
+      ports: [{ port: 80 }],
+    },
+    status: { loadBalancer: { ingress: addresses(12).map((ip) => ({ ip })) } },
+  };
+  const work = new ObjectDecoder({ nodeName: "n" }).decodeInPieces("Service", "default/web", object);
+  let pieces = 0;
+  let result = work.next();
+  for (; result.done !== true; pieces++) result = work.next();
+  // 512 addresses each: all when they are read, and again when they are assigned to a family.
+  expect(pieces).toBeGreaterThan((2 * 3 * COUNT) / 512 - 6);
+  const decoded = result.value;
+  if (decoded.kind !== "Service") throw new Error("not a Service");
+  expect(decoded.record?.ip?.externalIPs).toEqual(addresses(11));
+  expect(decoded.record?.ip?.loadBalancerIPs).toEqual(addresses(12));
+  expect(decoded.refused).toEqual(new Set(["spec.externalIPs"]));
+});
