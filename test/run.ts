@@ -15,7 +15,7 @@ import { fetchIptables } from "./kube-proxy/support/iptables.ts";
 import { LONG_FILES } from "./lab/length.ts";
 import { kubeProxyMinor } from "./kube-proxy/support/program.ts";
 import { fetchNft, suites } from "./nft-versions/debian-nft.ts";
-import { HAS_HELM, helm, kind } from "./page/helm.ts";
+import { HAS_HELM, helm, kind, schemas } from "./page/helm.ts";
 import { kubectl } from "./page/kubectl.ts";
 import { promtool } from "./page/promtool.ts";
 import { commands, type Tier, tiers } from "./tiers.ts";
@@ -268,6 +268,7 @@ function prepare(tier: Tier): string | undefined {
       promtool();
       kubectl();
       if (HAS_HELM) helm();
+      schemas();
       kind();
     }
     if (tier.name === "nft" && options["nft-versions"] === "all") for (const suite of suites) fetchNft(suite);

@@ -1,7 +1,7 @@
 /** deploy/chart, rendered by helm: equal to the kustomizations, or with exactly the differences that the values ask for. */
 import type { V1ConfigMap, V1Container, V1DaemonSet, V1PodSpec } from "@kubernetes/client-node";
 import { spawnSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test as everywhere } from "vitest";
 import { parse, parseAllDocuments, stringify } from "yaml";
@@ -20,6 +20,7 @@ import { temporaryDirectory } from "../support/temporary-directory.ts";
 import { KUBEADM_137_CONFIG, KUBEADM_KUBECONFIG_FILE } from "../unit/config/kubeadm.ts";
 import { checkAgainst } from "../unit/deploy/model-check.ts";
 import { HAS_HELM, helm } from "./helm.ts";
+import { schemaProblems } from "./schemas.ts";
 
 /** The package that contains helm has it for x86-64 alone. */
 const test = everywhere.skipIf(!HAS_HELM);
@@ -33,6 +34,10 @@ const REGISTRY = "registry.example:5000/net";
 const required = ["apiServer.host=control-plane.example", "clusterCIDR.ipv4=10.244.0.0/16"];
 const image = `image.repository=${REGISTRY}/nft-proxier`;
 const kubeadm = "existingConfigMap=kube-proxy";
+
+const monitoringFile = (name: string): string => readFileSync(path.join(chart, "monitoring", name), "utf8");
+const examples = readdirSync(path.join(chart, "examples"));
+const example = (name: string): string[] => ["--values", path.join(chart, "examples", `${name}.yaml`)];
 
 const flags = (sets: readonly string[]): string[] => sets.flatMap((set) => ["--set", set]);
 
@@ -76,7 +81,7 @@ function meaning(objects: readonly KubeObject[]): unknown[] {
     const { data = {} } = object as V1ConfigMap;
     return { ...object, data: Object.fromEntries(Object.entries(data).map(([file, text]) => [file, parse(text)])) };
   });
-  return parsed.toSorted((a, b) => a.kind.localeCompare(b.kind));
+  return parsed.toSorted((a, b) => `${a.kind} ${a.metadata.name}`.localeCompare(`${b.kind} ${b.metadata.name}`));
 }
 
 const daemonSetOf = (objects: readonly KubeObject[]): V1DaemonSet =>
@@ -84,7 +89,7 @@ const daemonSetOf = (objects: readonly KubeObject[]): V1DaemonSet =>
 const podOf = (objects: readonly KubeObject[]): V1PodSpec => daemonSetOf(objects).spec?.template.spec as V1PodSpec;
 /** The files of the ConfigMap. */
 const filesOf = (objects: readonly KubeObject[]): Readonly<Record<string, string>> =>
-  (objects.find(({ kind }) => kind === "ConfigMap") as V1ConfigMap).data ?? {};
+  (objects.find(({ kind }) => kind === "ConfigMap") as V1ConfigMap | undefined)?.data ?? {};
 
 /** Every value, different from its default. */
 const everything = {
@@ -120,6 +125,8 @@ const everything = {
     bindAddress: "0.0.0.0:9249",
     scrapeAnnotations: true,
     podMonitor: { enabled: true, interval: "30s", job: "proxy", labels: { release: "prometheus" } },
+    prometheusRule: { enabled: true, labels: { release: "prometheus" } },
+    dashboard: { enabled: true, labels: { board: "network" }, annotations: { grafana_folder: "Network" } },
   },
   resources: { requests: { cpu: "1" }, limits: { memory: "2Gi" } },
   priorityClassName: "system-cluster-critical",
@@ -244,8 +251,25 @@ test("every value changes exactly what it says", () => {
       ],
     },
   };
+  const rule = {
+    apiVersion: "monitoring.coreos.com/v1",
+    kind: "PrometheusRule",
+    metadata: podMonitor.metadata,
+    spec: parse(monitoringFile("alerts.yaml")) as object,
+  };
+  const board = {
+    apiVersion: "v1",
+    kind: "ConfigMap",
+    metadata: {
+      name: "edge-proxier-dashboard",
+      namespace: "kube-system",
+      labels: { board: "network", grafana_dashboard: "1" },
+      annotations: { grafana_folder: "Network" },
+    },
+    data: { "nft-proxier.json": monitoringFile("dashboard.json") },
+  };
   const expected = before.map((object) => patched(object, patches[object.kind] ?? {}) as KubeObject);
-  expect(meaning(objects)).toEqual(meaning([...expected, podMonitor]));
+  expect(meaning(objects)).toEqual(meaning([...expected, podMonitor, rule, board]));
 
   expect(checkAgainst("V1DaemonSet", daemonSetOf(objects))).toEqual([]);
   expect(parseConfig(filesOf(objects)["config.conf"], "config.conf")).toMatchObject({
@@ -358,12 +382,39 @@ describe("a key without a value in the values file", () => {
   });
 });
 
+describe("the files in examples/", () => {
+  test("are ten needs, and README.md of the chart describes each", () => {
+    const page = readFileSync(path.join(chart, "README.md"), "utf8");
+    const rows = [...page.matchAll(/^\| \[([\w-]+\.yaml)\]\(examples\/\1\) \| (?:\w.{20,}) \|$/gm)];
+    expect(rows.map(([, name]) => name)).toEqual(examples);
+    expect(examples.length).toBe(10);
+  });
+
+  test.each(examples)("%s: helm accepts it, and Kubernetes' schemas have every field and type", async (name) => {
+    const values = example(name.replace(".yaml", ""));
+    expect(mustRun(helm(), ["lint", "--strict", chart, ...values])).toContain("0 chart(s) failed");
+    const objects = rendered(...values);
+    for (const object of objects) expect([object.kind, await schemaProblems(object)]).toEqual([object.kind, []]);
+    expect(checkAgainst("V1DaemonSet", daemonSetOf(objects))).toEqual([]);
+    const { "config.conf": config } = filesOf(objects);
+    if (config !== undefined) expect(parseConfig(config, "config.conf").warnings).toEqual([]);
+  });
+
+  test("a wrong object would be noticed", async () => {
+    const [daemonSet] = rendered(...example("kubeadm")).filter(({ kind }) => kind === "DaemonSet");
+    const wrong = patched(daemonSet, { spec: { selector: null, minReadySeconds: "1" } }) as KubeObject;
+    const problems = await schemaProblems(wrong);
+    expect(problems.join()).toMatch(/selector/);
+    expect((await schemaProblems({ ...daemonSet, apiVersion: "apps/v9" })).join()).toMatch(/no schema/);
+  });
+});
+
 describe("two releases, for two pools of nodes", () => {
-  const pools = ["edge", "core"].map((pool) =>
-    release(`nft-proxier-${pool}`, ...flags([image, ...required, `nodeSelector.pool=${pool}`])),
-  );
+  const renderPools = (): readonly KubeObject[][] =>
+    ["edge", "core"].map((pool) => release(`nft-proxier-${pool}`, ...example(`pool-${pool}`)));
 
   test("share no object, and no selector matches the other's pods", () => {
+    const pools = renderPools();
     const names = pools.map((objects) => objects.map(({ kind, metadata }) => `${kind}/${metadata.name}`));
     expect(names[0]).toEqual(names[1].map((name) => name.replace("core", "edge")));
     expect(names[0].filter((name) => names[1].includes(name))).toEqual([]);
@@ -373,6 +424,7 @@ describe("two releases, for two pools of nodes", () => {
   });
 
   test("mount their own ConfigMaps, and have their own accounts", () => {
+    const pools = renderPools();
     for (const [index, name] of ["nft-proxier-edge", "nft-proxier-core"].entries()) {
       const pod = podOf(pools[index]);
       expect([pod.serviceAccountName, pod.volumes?.[0].configMap?.name]).toEqual([name, name]);
@@ -449,10 +501,11 @@ describe("a pod of the chart", () => {
   });
   afterAll(() => cluster.destroy());
 
-  /** Starts the pod as the kubelet does, and returns the answers of its probes and of the metrics port. */
-  async function starts(args: readonly string[], metricsPort: number, ...expected: unknown[]): Promise<unknown[]> {
+  /** Makes the pod with its files, and runs its init container. */
+  async function create(args: readonly string[]): Promise<{ readonly pod: Pod; readonly main: V1Container }> {
     const objects = rendered(...flags([image]), ...args);
     const defaults = filesOf(rendered(...flags([image, ...required])));
+    const kubeconfig = defaults["kubeconfig.conf"];
     const spec = podOf(objects);
     const pod = await Pod.create(
       {
@@ -460,7 +513,9 @@ describe("a pod of the chart", () => {
         nodeName: NODE,
         configMaps: {
           "nft-proxier": args.includes(kubeadm) ? {} : filesOf(objects),
-          edge: { "kubeconfig.conf": defaults["kubeconfig.conf"] },
+          edge: { "kubeconfig.conf": kubeconfig },
+          "nft-proxier-kubeconfig": { "kubeconfig.conf": kubeconfig.replace(/^ *certificate-authority: .*\n/m, "") },
+          "company-authorities": { "ca.crt": api.ca },
           "kube-proxy": {
             "config.conf": KUBEADM_137_CONFIG,
             "kubeconfig.conf": readFileSync(KUBEADM_KUBECONFIG_FILE, "utf8"),
@@ -472,7 +527,12 @@ describe("a pod of the chart", () => {
       spec,
     );
     for (const init of spec.initContainers ?? []) expect(await pod.run(init)).toMatchObject({ code: 0 });
-    const [main] = spec.containers;
+    return { pod, main: spec.containers[0] };
+  }
+
+  /** Starts the pod as the kubelet does, and returns the answers of its probes and of the metrics port. */
+  async function starts(args: readonly string[], metricsPort: number, ...expected: unknown[]): Promise<unknown[]> {
+    const { pod, main } = await create(args);
     const running = pod.start(main);
     await eventually(async () => expect(await probe(cluster, main.readinessProbe ?? {})).toBe(200));
     const metrics = { httpGet: { path: "/metrics", port: metricsPort } };
@@ -499,6 +559,27 @@ describe("a pod of the chart", () => {
     const own = { config, extraArgs, metrics, verbosity, detectLocalMode: "NodeCIDR" };
     const values = { ...own, apiServer: { kubeconfigSecret: "edge" } };
     expect(await starts(["--values", file(values)], 9249)).toEqual([200, 200]);
+  });
+
+  test("starts with an API server whose authority is in a volume (examples/own-authority.yaml)", async () => {
+    const answers = await starts(example("own-authority"), 10249);
+    expect(answers).toEqual([200, expect.stringContaining("ECONNREFUSED")]);
+  });
+
+  test("takes over from the pod before it in a surge (examples/pool-core.yaml)", async () => {
+    const args = [...example("pool-core"), "--set", "apiServer.host=control-plane.example"];
+    const { pod: before, main } = await create(args);
+    const { pod: after } = await create(args);
+    const old = before.start(main);
+    const answer = (): Promise<unknown> => probe(cluster, main.readinessProbe ?? {});
+    await eventually(async () => expect(await answer()).toBe(200));
+    const surge = after.start(main);
+    await eventually(() => expect(surge.log()).toContain('"msg":"rules active"'));
+    expect(await terminate(old)).toBe(0);
+    await eventually(async () => expect(await answer()).toBe(200));
+    expect(await terminate(surge)).toBe(0);
+    const warnings = surge.log().match(/^.*"level":"(?:warn|error)".*$/gm) ?? [];
+    expect(warnings.filter((line) => !/oom_score_adj|EADDRINUSE/.test(line))).toEqual([]);
   });
 });
 

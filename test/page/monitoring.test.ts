@@ -30,7 +30,7 @@ import { temporaryDirectory } from "../support/temporary-directory.ts";
 import { promtool } from "./promtool.ts";
 
 const root = path.resolve(import.meta.dirname, "../..");
-const monitoring = path.join(root, "deploy", "monitoring");
+const monitoring = path.join(root, "deploy", "chart", "monitoring");
 const alertsFile = path.join(monitoring, "alerts.yaml");
 
 interface Group {
@@ -227,6 +227,6 @@ test("a daemon whose metrics are gone: the alert fires", async () => {
 test("promtool accepts the alerts, and they fire when they should", () => {
   const alerts = readFileSync(alertsFile, "utf8").match(/- alert:/g)?.length ?? 0;
   expect(mustRun(promtool(), ["check", "rules", alertsFile])).toContain(`SUCCESS: ${alerts} rules found`);
-  const file = path.join(monitoring, "alerts_test.yaml");
+  const file = path.join(root, "deploy", "monitoring", "alerts_test.yaml");
   expect(mustRun(promtool(), ["test", "rules", file])).toContain("SUCCESS");
 });

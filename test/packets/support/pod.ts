@@ -166,7 +166,7 @@ export class Pod {
         return value;
       }),
     );
-    return programOf(expanded);
+    return ["env", ...Array.from(values, ([name, value]) => `${name}=${value}`), ...programOf(expanded)];
   }
 
   #fieldOf(path: string | undefined): string {

@@ -14,7 +14,7 @@ const documents = [
   "README.md",
   "SECURITY.md",
   ...DEPLOY_PAGES,
-  "deploy/monitoring/alerts.yaml",
+  "deploy/chart/monitoring/alerts.yaml",
   ...readdirSync(join(ROOT, "docs"))
     .filter((name) => name.endsWith(".md"))
     .map((name) => join("docs", name)),
