@@ -78,6 +78,13 @@ function globalArguments(): ReadonlyMap<string, string> {
   return new Map([...text.matchAll(/^ARG (\w+)=(\S+)$/gm)].map(([, name = "", value = ""]) => [name, value]));
 }
 
+/** Base images that deploy/Dockerfile names without a digest, so that a later build may start from other images. */
+export function unpinnedBases(): readonly string[] {
+  return [...globalArguments()]
+    .filter(([name, image]) => name.endsWith("_IMAGE") && !/@sha256:[0-9a-f]{64}$/.test(image))
+    .map(([, image]) => image);
+}
+
 /** A value of npm's configuration on this machine, if it is set. */
 function npmSetting(name: string): string | undefined {
   const value = mustRun("npm", ["config", "get", name], { cwd: tmpdir() }).trim();

