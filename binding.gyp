@@ -30,7 +30,8 @@
       [
         "sanitize==1",
         {
-          "cflags_cc": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g", "-O1"],
+          # char is unsigned as on arm64, so that the tests run with both kinds.
+          "cflags_cc": ["-funsigned-char", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g", "-O1"],
           "ldflags": ["-fsanitize=address,undefined"]
         }
       ]

@@ -155,6 +155,29 @@ function arm64Packages(directory: string): string {
   return packages;
 }
 
+/**
+ * Puts the library as it is published, with its prebuilt addon, in the place of the checkout's own, so that tests of the library use it.
+ */
+function installLibrary(directory: string, packages: string): void {
+  const packed = path.join(directory, "packed");
+  rmSync(packed, { recursive: true, force: true });
+  mustRun(process.execPath, ["deploy/package/pack.mjs", packed], {
+    cwd: root,
+    env: { NFT_PROXIER_PLATFORMS: "linux-arm64-glibc" },
+  });
+  for (const [name, pattern] of [
+    ["nft", /^nft-proxier-nft-\d[\d.]*\.tgz$/],
+    ["nft-linux-arm64-glibc", /^nft-proxier-nft-linux-arm64-glibc-.*\.tgz$/],
+  ] as const) {
+    const file = readdirSync(packed).find((each) => pattern.test(each));
+    if (file === undefined) throw new Error(`npm run pack made no ${pattern.source}`);
+    const target = path.join(packages, "@nft-proxier", name);
+    rmSync(target, { recursive: true, force: true });
+    mkdirSync(target, { recursive: true });
+    mustRun("tar", ["-xzf", path.join(packed, file), "-C", target, "--strip-components=1"]);
+  }
+}
+
 /** Compiles the addons with node-gyp, like deploy/bootstrap.mjs. `make` compiles only what has changed. */
 function arm64Addons(directory: string, debian: string, packages: string): string {
   mkdirSync(directory, { recursive: true });
@@ -202,7 +225,8 @@ export function arm64Binaries(): Binaries {
     "arm64",
   );
   const packages = arm64Packages(directory);
-  console.log("compiling for arm64");
+  console.log("packing the library, and compiling for arm64");
+  installLibrary(directory, packages);
   const addons = arm64Addons(path.join(directory, "addon"), debian, packages);
   const toolchain = { compiler: ARM64_COMPILER, directory: path.join(directory, "lab") };
   buildAgent(toolchain);

@@ -62,7 +62,11 @@ const KERNEL_FREE = [
 
 /** The default files on arm64: the behaviours that README promises, in half an hour of emulation. */
 const ARM64_FILES = [
-  ...["affinity.", "source-ranges.", "repair.", "restart."].map((name) => `packets/${name}`),
+  // Addresses, node ports, affinity, services without endpoints.
+  ...["endpoints.", "affinity.", "verdicts.", "source-ranges."].map((name) => `packets/${name}`),
+  ...["repair.", "restart.", "preflight-kernel."].map((name) => `packets/${name}`),
+  // The commands.
+  ...["columns.", "status.", "explain.", "trace.", "conntrack-cli."].map((name) => `packets/${name}`),
   "library/cookbook",
 ];
 

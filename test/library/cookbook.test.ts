@@ -1,5 +1,5 @@
 /** The programs in docs/cookbook.md do with packets what the document says, and print what it shows. */
-import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { run as runProgram } from "../lab/namespace.ts";
@@ -137,7 +137,10 @@ const PROOFS: Readonly<Record<string, (run: (...args: readonly string[]) => Prom
   },
 };
 
-test("the programs have no type errors", async () => {
+const tsc = path.join(root, "node_modules/typescript/bin/tsc");
+
+// Guests have no compiler.
+test.skipIf(!existsSync(tsc))("the programs have no type errors", async () => {
   const files = all.map(({ program }, index) => {
     const file = path.join(project, `typed-${index}.js`);
     writeFileSync(file, program);
@@ -155,7 +158,6 @@ test("the programs have no type errors", async () => {
     "es2023",
   ];
   const types = ["--types", "node", "--typeRoots", path.join(root, "node_modules/@types")];
-  const tsc = path.join(root, "node_modules/typescript/bin/tsc");
   expect((await runProgram(process.execPath, [tsc, ...options, ...types, ...files])).stdout).toBe("");
 });
 
