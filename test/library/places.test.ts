@@ -33,6 +33,23 @@ const ACTIONS: Readonly<Record<string, readonly Statement[]>> = {
 };
 const HOOKS = ["prerouting", "input", "forward", "output", "postrouting"] as const;
 
+test("notrack is refused at hooks where packets have their connection already", () => {
+  const table = new Table(kernel, { family: "inet", name: "places" });
+  const accepted = ([...HOOKS, "ingress"] as const).filter((hook) => {
+    const base = { type: "filter", hook, priority: -300, ...(hook === "ingress" && { devices: ["lo"] }) } as const;
+    try {
+      table.chain({ chain: "c", base, rules: [{ statements: [{ action: "notrack" }] }] });
+      return true;
+    } catch (error) {
+      expect((error as Error).message).toBe(
+        'chain c, rule 0, statement 0, action: expected an action of base chains at prerouting or output or ingress, found "notrack"',
+      );
+      return false;
+    }
+  });
+  expect(accepted).toEqual(["prerouting", "output", "ingress"]);
+});
+
 test("if a chain leads to one at another hook, the error tells the reason", async () => {
   const table = new Table(kernel, { family: "ip", name: "places" });
   table.chain({ chain: "to", rules: [{ statements: ACTIONS.dnat }] });

@@ -1,5 +1,5 @@
 /** The table of fields read backwards: from what the kernel loads to nft's name. Pure. */
-import { FibFlag, FibResult, PayloadBase } from "../kernel/constants.js";
+import { FibFlag, FibResult } from "../kernel/constants.js";
 import type { Expr } from "../kernel/kernel.js";
 import {
   FIB_OF,
@@ -66,8 +66,6 @@ export function fieldAt(protocol: string, offset: number, most: number, icmpType
 export function longerFieldAt(protocol: string, offset: number, bits: number): KnownField | undefined {
   return headers[protocol]?.find((field) => field.offset === offset && field.form.bits > bits);
 }
-
-export const BASE_NAMES = Object.keys(PayloadBase) as readonly (keyof typeof PayloadBase)[];
 
 /** @param mask the bits that the rule compares of what it loads. */
 export function otherField(

@@ -145,7 +145,7 @@ export const ENDINGS = {
   /** Writes to the kernel's log, or sends the packet to a group of listeners (`group`). */
   log: kind(LOG, log),
   /** The packet gets no connection. Only before connection tracking, at priority raw. */
-  notrack: kind({}, () => lowered({ type: "notrack" })),
+  notrack: kind({}, () => lowered({ type: "notrack" }), [...TRACKED, "netdev"], ["prerouting", "output", "ingress"]),
   /** Gives the packet to a program. `fanout`: by CPU. `bypass`: accepts the packet if no program listens. */
   queue: kind(
     {

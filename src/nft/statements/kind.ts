@@ -12,7 +12,7 @@ export interface ActionKind<F extends Fields = Fields> {
   lower(action: RecordOf<F>, context: LowerContext): Lowered;
   /** The families whose packets it can match. Absent: all. */
   readonly families?: readonly Family[];
-  /** The hooks at which the kernel accepts it, and "nat" if only in chains of this type. Absent: all. */
+  /** The hooks at which the kernel accepts it and it has an effect, and "nat" if only in chains of this type. Absent: all. */
   readonly at?: Place;
 }
 
