@@ -175,15 +175,3 @@ describe.each(["loopback", "node"])("from %s to loopback", (from) => {
     expectSeveral(compared, ["endpoint, masqueraded", "rejected", "untouched"]);
   });
 });
-
-test("the command explains in words, names the service if a daemon answers, and reports a malformed address", async () => {
-  const said = await cluster.command(["explain", "tcp", "198.51.100.10", `${clusterIP(SERVICES[0]).address.ip}:80`]);
-  expect(said.code).toBe(0);
-  expect(said.stdout).toContain("goes to an endpoint");
-  expect(said.stdout).toMatch(new RegExp(`${cluster.lab.pod("a").address.ip}:\\d+ +50 %`));
-  expect(said.stdout).toMatch(/prerouting +ip kube-proxy +services +services: .* → 1[0-9a-f]:2/);
-  expect(said.stdout).toContain("no daemon answers");
-  const bad = await cluster.command(["explain", "10.96.0.300:80"]);
-  expect(bad.code).toBe(2);
-  expect(bad.stderr).toContain("10.96.0.300:80 is not an address and port. Usage: explain [tcp|udp|sctp]");
-});

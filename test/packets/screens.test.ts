@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { patience } from "../lab/patience.ts";
 import { played, titleOf } from "./support/screen-script.ts";
 
 const DIRECTORY = join(import.meta.dirname, "screens");
@@ -11,6 +12,7 @@ const scripts = readdirSync(DIRECTORY).map((name) => {
   return [titleOf(text), name, text] as const;
 });
 
-test.each(scripts)("%s (%s)", async (_, name, text) => {
+// A session starts up to twenty programs.
+test.each(scripts)("%s (%s)", { timeout: patience(400_000) }, async (_, name, text) => {
   await expect(await played(text)).toMatchFileSnapshot(join(DIRECTORY, name));
 });

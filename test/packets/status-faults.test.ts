@@ -440,17 +440,6 @@ longTest("events are lost because the kernel's buffer was full", { timeout: 2 * 
   });
 });
 
-test("another process deleted a table: that is repaired and told, and is no problem", async () => {
-  await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
-  await eventually(async () => {
-    const { code, stdout } = await cluster.command(["status", "--socket", socket]);
-    expect([code, stdout]).toEqual([
-      0,
-      expect.stringMatching(/^OK\n[^]*last repair +nft \((?:pid|thread) \d+.*\) deleted the IPv4 table/),
-    ]);
-  });
-});
-
 test("two proxiers run", { timeout: 2 * MINUTE_MS }, async () => {
   const objects = [
     nodeObject(),

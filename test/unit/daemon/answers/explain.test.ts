@@ -1,7 +1,6 @@
-/** How `explain` parses its arguments and describes its findings. */
+/** How `explain` parses its arguments, and its notes about services. */
 import { expect, test } from "vitest";
 import { ownerOf, packetOf } from "../../../../src/tools/explain/packet-report.js";
-import { reportText } from "../../../../src/tools/explain/text/report-text.js";
 import type { Explanation } from "../../../../src/tools/explain/explain-packet.js";
 import { differenceNotes, nearestNotes, nodePortNotes } from "../../../../src/tools/explain/service-notes.js";
 import type { NodePortStatus, ServicePortStatus } from "../../../../src/observe/status-report.js";
@@ -45,33 +44,6 @@ test("the answer says whose address it is: a VIP with port and protocol, or a no
   expect(ownerOf(packetOf(["10.96.0.80:81"], ""), [web])).toBeUndefined();
 });
 
-test("the text has the verdict, the service, the endpoints with their odds, the path, and notes", () => {
-  const endpoints = [{ address: "10.244.0.5", port: 8080, share: 0.05, masqueraded: true }];
-  const steps = [{ hook: "prerouting", table: "ip kube-proxy", chain: "services", text: "services: … → 15:1" }];
-  const packet = packetOf(["10.96.0.80:80"], "");
-  const text = reportText({
-    packet,
-    service: web,
-    verdict: "endpoint",
-    endpoints,
-    draws: 20,
-    steps,
-    unknown: [],
-    notes: ["a note"],
-  });
-  expect(text).toBe(`tcp 192.0.2.1 (assumed) → 10.96.0.80:80: goes to an endpoint
-service demo/web:http: active
-
-endpoints
-  10.244.0.5:8080  5.0 %  sees an address of this node
-
-steps
-  prerouting  ip kube-proxy  services  services: … → 15:1
-
-note: a note
-`);
-});
-
 test("this node is the source of a packet to loopback, unless a source is given", () => {
   expect(packetOf(["127.0.0.2:30080"], "")).toMatchObject({ source: "127.0.0.1", destination: "127.0.0.2" });
   expect(packetOf(["udp", "[::1]:30080"], "")).toMatchObject({ source: "::1", protocol: "udp" });
@@ -91,20 +63,6 @@ test("a node port on an address without node ports gets the addresses that have 
   const second = { nodePortAddresses: "all", localhostNodePorts: ["127.0.0.2/32"] } as const;
   expect(notes(second)[0]).toContain("serves node ports on 127.0.0.2/32, every other local address, not on 127.0.0.1");
   expect(notes({})).toEqual([]);
-});
-
-test("the headline names the share of connections that do not arrive, if some endpoints are unreachable", () => {
-  const report = {
-    packet: packetOf(["192.0.2.7", "10.96.0.80:80"], ""),
-    ...{ draws: 4, steps: [], unknown: [], notes: [] },
-    endpoints: [{ address: "10.244.0.5", port: 8080, share: 0.75, masqueraded: false }],
-  };
-  expect(reportText({ ...report, verdict: "mixed" }).split("\n")[0]).toBe(
-    "tcp 192.0.2.7 → 10.96.0.80:80: depends on the endpoint: 25 % of new connections are dropped or rejected",
-  );
-  expect(reportText({ ...report, verdict: "dropped", endpoints: [] }).split("\n")[0]).toBe(
-    "tcp 192.0.2.7 → 10.96.0.80:80: dropped silently",
-  );
 });
 
 test("the nearest match for an unused node port is a node port, not a VIP", () => {

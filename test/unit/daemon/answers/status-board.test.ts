@@ -1,8 +1,6 @@
 /** How `status` and `services` describe past events. */
 import { expect, test, vi } from "vitest";
 import { jsonParts } from "../../../../src/daemon/control/json-parts.js";
-import { describeLines, endpointLines, SERVICE_COLUMNS } from "../../../../src/cli/text/service-text.js";
-import { tableLines } from "../../../../src/cli/text/text-table.js";
 import { ServiceBoard } from "../../../../src/daemon/answers/service-board.js";
 import { StatusBoard, type StatusBoardOptions } from "../../../../src/daemon/answers/status-board.js";
 import type { EventList, ServiceList } from "../../../../src/observe/status-report.js";
@@ -14,9 +12,6 @@ import { newModel, service, slice } from "../../model/objects.js";
 import { WRITTEN } from "../../proxier/support/sync-report.ts";
 import { SILENT } from "../../../support/log.ts";
 import { countTurns } from "../../../support/counted-turns.ts";
-
-/** A table for a pipe. */
-const PIPE = { headers: true, width: undefined };
 
 function setUp(
   health: Partial<{ healthy: boolean; pendingMs: number; nodeIneligible: readonly [string, string] }> = {},
@@ -111,14 +106,6 @@ test("ignored objects of manifests are counted as well", async () => {
   );
 });
 
-test("one service and one endpoint are written in the singular", async () => {
-  const { model, board, write } = setUp();
-  model.upsertService(service("web"));
-  model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
-  write();
-  expect(statusLines(await board.status()).join("\n")).toMatch(/^IPv4 +active: 1 service, 1 endpoint$/m);
-});
-
 test("each state has its reason", async () => {
   const { model, board, listed, write } = setUp();
   for (const [i, name] of ["fine", "empty", "refused"].entries())
@@ -141,58 +128,6 @@ test("each state has its reason", async () => {
   board.released({ family: "ip", service: "default/refused" });
   expect((await listed("default", "refused")).items).toMatchObject([{ state: "active" }]);
 });
-
-test("endpoints that serve and terminate never count as ready, and the reason says so if no others are left", async () => {
-  const { model, listed, write } = setUp();
-  const draining = { addresses: ["10.1.0.3"], conditions: { ready: false, serving: true, terminating: true } };
-  model.upsertService(service("web", {}));
-  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", draining]));
-  write();
-  expect((await listed()).items).toMatchObject([{ ready: 1, serving: 1, total: 2, state: "active" }]);
-  model.upsertSlice(slice("web-1", "web", [draining]));
-  const [item] = (await listed("default", "web")).items;
-  expect(item).toMatchObject({ ready: 0, serving: 1, total: 1, state: "active" });
-  expect(tableLines(SERVICE_COLUMNS, [item], PIPE)[1]).toContain("  0/1  ");
-  const text = describeLines((await listed("default", "web")).items, PIPE).join("\n");
-  expect(text).toMatch(
-    /reason +no endpoint is ready, so new connections go to 1 terminating endpoint that still serves/,
-  );
-});
-
-test.each<[string, Parameters<typeof service>[1], string | undefined]>([
-  ["Cluster", { type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }, undefined],
-  [
-    "external Local",
-    { type: "NodePort", externalTrafficPolicy: "Local", ports: [{ port: 80, nodePort: 30080 }] },
-    "from outside the cluster to node port 30080 are dropped",
-  ],
-  [
-    "external Local with an external IP",
-    {
-      type: "NodePort",
-      externalTrafficPolicy: "Local",
-      externalIPs: ["192.0.2.1"],
-      ports: [{ port: 80, nodePort: 30080 }],
-    },
-    "from outside the cluster to node port 30080 and its external addresses are dropped",
-  ],
-  ["internal Local", { internalTrafficPolicy: "Local" }, "to its ClusterIP are dropped"],
-])(
-  "policy %s without an endpoint on this node: the state and its reason say which packets are dropped",
-  async (_, spec, why) => {
-    const { model, listed, write } = setUp();
-    model.upsertService(service("web", spec));
-    model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
-    write();
-    const list = await listed("default", "web");
-    expect(list.items[0]?.state).toBe(why === undefined ? "active" : "no-local-endpoint");
-    const text = describeLines(list.items, PIPE).join("\n");
-    if (why === undefined) expect(text).not.toContain("dropped");
-    else expect(text).toContain(why);
-    model.upsertSlice(slice("web-1", "web", ["10.1.0.1", { addresses: ["10.1.0.2"], nodeName: "here" }]));
-    expect((await listed()).items).toMatchObject([{ state: "active" }]);
-  },
-);
 
 test("a named service has its endpoints and their shares, and an unknown one is missing", async () => {
   const { model, ask, listed, write } = setUp();
@@ -227,16 +162,6 @@ test("a named service has its endpoints and their shares, and an unknown one is 
   ]);
   expect(ask("default", "nope")).toBeUndefined();
   expect(ask("default")).toBeUndefined();
-  const text = describeLines((await listed("default", "web")).items, PIPE).join("\n");
-  expect(text).toContain("default/web 80/TCP IPv4: active\n");
-  expect(text).toContain("  policies   internal Cluster, external Local\n");
-  expect(text).toContain("  endpoints  2 of 3 ready\n");
-  expect(`${text}\n`).toContain(`
-  ENDPOINT       POD         NODE  ZONE  HINTS   LOCAL  STATE          SHARE  LOCAL SHARE
-  10.1.0.1:8080  -           n1    -     -       no     ready,serving  50 %   -
-  10.1.0.2:8080  web-7d4b-a  here  a     -       yes    ready,serving  50 %   100 %
-  10.1.0.3:8080  web-7d4b-b  -     b     zone=b  no     terminating    -      -
-`);
 });
 
 test("services are listed by namespace, name and port", async () => {
@@ -251,31 +176,6 @@ test("services are listed by namespace, name and port", async () => {
   write();
   const order = ["shop/api:80", "shop/kafka:80", "shop/kafka:443", "shop/kafka-ui:80", "shop-eu/kafka:80"];
   expect((await listed()).items.map((item) => `${item.namespace}/${item.name}:${item.port}`)).toEqual(order);
-});
-
-test("-o wide lists the endpoints of all services, and open connections of terminating ones", async () => {
-  const { model, told, write } = setUp();
-  for (const [i, name] of ["web", "api"].entries()) {
-    model.upsertService(service(name, { clusterIP: `10.0.0.${i + 1}` }));
-    const ending = { addresses: [`10.1.${i}.2`], conditions: { ready: false, serving: true, terminating: true } };
-    model.upsertSlice(slice(`${name}-1`, name, [`10.1.${i}.1`, ending]));
-  }
-  write();
-  const list = (await told("endpoints")) as ServiceList;
-  const items = list.items.map((item) => ({
-    ...item,
-    endpoints: item.endpoints!.map((endpoint) =>
-      endpoint.terminating ? { ...endpoint, open: 7, halfOpen: 1 } : endpoint,
-    ),
-  }));
-  const text = [...tableLines(SERVICE_COLUMNS, items, PIPE), ...endpointLines(items, PIPE)];
-  const lines = text.map((line) => line.split(/\s{2,}/));
-  expect(lines.slice(4, 7)).toEqual([
-    ["SERVICE", "PORT", "ENDPOINT", "NODE", "LOCAL", "STATE", "SHARE", "OPEN", "HALF OPEN"],
-    ["default/api", "80/TCP", "10.1.1.1:8080", "n1", "no", "ready,serving", "100 %", "-", "-"],
-    ["default/api", "80/TCP", "10.1.1.2:8080", "-", "no", "serving,terminating", "-", "7", "1"],
-  ]);
-  expect(lines.at(-1)).toEqual(["2 terminating endpoints with 14 open and 2 half-open connections"]);
 });
 
 test("without a health port /healthz is not mentioned", async () => {
@@ -306,19 +206,6 @@ test("an address belongs to its service, or to none", async () => {
   expect(services.route(["table"])).toBeUndefined();
 });
 
-test("shares follow the weights, and an endpoint whose connections are ending is draining", async () => {
-  const { model, listed, write } = setUp();
-  const annotations = { "nft-proxier.dev/weights": "10.1.0.1:3", "nft-proxier.dev/drain-seconds": "30" };
-  model.upsertService(service("web", {}, { metadata: { annotations } }));
-  const conditions = { ready: false, serving: true, terminating: true };
-  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", "10.1.0.2", { addresses: ["10.1.0.3"], conditions }]));
-  write();
-  const text = describeLines((await listed("default", "web")).items, PIPE).join("\n");
-  expect(text).toMatch(/10\.1\.0\.1:8080 .* ready,serving +75 %/);
-  expect(text).toMatch(/10\.1\.0\.2:8080 .* ready,serving +25 %/);
-  expect(text).toMatch(/10\.1\.0\.3:8080 .*serving,terminating,draining +-$/m);
-});
-
 test("status and events show which process changed a table, and how soon that was repaired", async () => {
   const { board, write, setNow } = setUp();
   write();
@@ -331,8 +218,6 @@ test("status and events show which process changed a table, and how soon that wa
     operations: 9,
   } as const;
   board.repaired({ family: "ip", ...report, ms: 12.3 });
-  const text = statusLines(await board.status(), 65_000).join("\n");
-  expect(text).toMatch(/last repair +nft \(pid 7\) deleted the IPv4 table 1m ago; repaired in 12ms/);
   const { items } = board.events();
   expect(items).toEqual([
     { at: 1_000, type: "normal", message: "IPv4 rules active: 0 services, 0 endpoints" },
@@ -444,9 +329,6 @@ test("node ports without any address are a problem, and otherwise their addresse
   const { board, write } = setUp();
   write();
   board.nodePortAddresses("ip", ["192.0.2.1"]);
-  expect(statusLines(await board.status()).join("\n")).toMatch(/^IPv4 node ports +on 192\.0\.2\.1$/m);
-  board.nodePortAddresses("ip", ["192.0.2.1"], ["127.0.0.0/8"]);
-  expect(statusLines(await board.status()).join("\n")).toMatch(/^IPv4 node ports +on 127\.0\.0\.0\/8, 192\.0\.2\.1$/m);
   board.nodePortAddresses("ip", "all", ["127.0.0.0/8"]);
   expect(statusLines(await board.status()).join("\n")).toMatch(
     /^IPv4 node ports +on 127\.0\.0\.0\/8, every other local address$/m,
