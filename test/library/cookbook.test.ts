@@ -73,11 +73,10 @@ const PROOFS: Readonly<Record<string, (run: (...args: readonly string[]) => Prom
   "Bans that survive restarts": async (run) => {
     expect(await call(8000)).toEqual([]);
     expect(await call(8000, LONG, "192.0.2.1", SECOND)).toEqual(["host"]);
-    expect((await run(SECOND)).split("\n").toSorted()).toEqual([
-      "",
-      "192.0.2.2: 10 min left",
-      "192.0.2.3: 10 min left",
-    ]);
+    // A slow machine needs minutes between the two runs.
+    const left = (address: string): unknown => expect.stringMatching(new RegExp(`^${address}: ([1-9]|10) min left$`));
+    const expected = ["", left("192.0.2.2"), left("192.0.2.3")];
+    expect((await run(SECOND)).split("\n").toSorted()).toEqual(expected);
   },
   "Connection limit per client": async (run) => {
     await run();
