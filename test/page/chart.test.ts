@@ -5,6 +5,7 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test as everywhere } from "vitest";
 import { parse, parseAllDocuments, stringify } from "yaml";
+import { packChart } from "../../deploy/release/archives.ts";
 import { parseConfig } from "../../src/config/load.ts";
 import type { KubeJson } from "../lab/api-server/api-server.ts";
 import { mustRun } from "../lab/debian.ts";
@@ -480,6 +481,14 @@ test("all objects are in the release's namespace, and the role is bound to its a
 test("daemon-set.md names the version of helm that runs here", () => {
   const [, tested] = /with helm (\d+):/.exec(pages) ?? [];
   expect(mustRun(helm(), ["version", "--short"])).toMatch(new RegExp(`^v${tested}\\.`));
+});
+
+test("the package of a release makes the same objects as the directory", () => {
+  const archive = path.join(temporaryDirectory(), `nft-proxier-${version}.tgz`);
+  packChart(root, archive, 1_700_000_000);
+  const template = (from: string): string =>
+    mustRun(helm(), ["template", "nft-proxier", from, "-n", "kube-system", ...example("monitoring")]);
+  expect(template(archive)).toBe(template(chart));
 });
 
 test("helm lint finds nothing", () => {
