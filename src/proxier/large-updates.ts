@@ -99,19 +99,33 @@ export class LargeUpdates {
    */
   async accept(services: readonly string[], since: number): Promise<string[]> {
     const slice = new TimeSlice();
-    // Check for large ones first, in any order: others may have lost an address to one of them.
-    let others: readonly string[] = services;
+    const others = new Set<string>();
     let room = this.#pieceElements;
-    const isOurs = (service: string): boolean =>
-      this.has(service) || this.#isLarge(service) || (room -= this.#sizeOf(service)) < 0;
-    for (const belongs of [isOurs, this.#leavesToLarge]) {
-      const rest: string[] = [];
-      for (const service of others) {
-        if (belongs(service)) this.#add(service, since);
-        else rest.push(service);
-        if (slice.spent) await slice.yield();
+    for (const service of services) {
+      const isOurs = this.has(service) || this.#isLarge(service) || (room -= this.#sizeOf(service)) < 0;
+      if (isOurs) this.#add(service, since);
+      else others.add(service);
+      if (slice.spent) await slice.yield();
+    }
+    if (this.size === 0) return [...others];
+    // An address that moves to a service updated here must stay until that service has it. Its former owner is then updated
+    // here, too, and so is the former owner of an address that moves to that one.
+    const former = new Map<string, string[]>();
+    for (const service of others) {
+      for (const owner of this.#successors(service)) {
+        const those = former.get(owner) ?? [];
+        former.set(owner, those);
+        those.push(service);
       }
-      others = rest;
+      if (slice.spent) await slice.yield();
+    }
+    const owners = [...former.keys()].filter((owner) => this.has(owner));
+    for (const owner of owners) {
+      for (const service of former.get(owner) ?? []) {
+        if (!others.delete(service)) continue;
+        this.#add(service, since);
+        owners.push(service);
+      }
     }
     return [...others];
   }
@@ -186,23 +200,19 @@ export class LargeUpdates {
     return Math.max(...families.flatMap((one) => [model.sizeOf(one.family, service), one.ruleset.sizeOf(service)]));
   }
 
-  /**
-   * Whether an address of the service moves to a service updated here. If so, it must stay until that service has it.
-   */
-  readonly #leavesToLarge = (service: string): boolean =>
-    this.size > 0 && this.#leavesTo(service, (owner) => this.has(owner));
-
-  #leavesTo(service: string, includes: (owner: string) => boolean): boolean {
+  /** The services to which addresses of the service move. */
+  #successors(service: string): Set<string> {
     const { model, families } = this.options;
-    return families.some((one) => {
-      for (const { view } of one.ruleset.state(service)) {
-        for (const address of addressesOf(one.family, view)) {
+    const owners = new Set<string>();
+    for (const { family, ruleset } of families) {
+      for (const { view } of ruleset.state(service)) {
+        for (const address of addressesOf(family, view)) {
           const owner = model.ownerOf(address);
-          if (owner !== undefined && owner !== service && includes(owner)) return true;
+          if (owner !== undefined && owner !== service) owners.add(owner);
         }
       }
-      return false;
-    });
+    }
+    return owners;
   }
 
   /** Whether the service still has all addresses of the view. If not, it is dirty and another update follows. */
@@ -232,7 +242,8 @@ export class LargeUpdates {
    * not started; they do not wait for the removal.
    */
   #mustWait(service: string, { isRest }: Task): boolean {
-    return this.#leavesTo(service, (owner) => this.#takes(owner, isRest));
+    for (const owner of this.#successors(service)) if (this.#takes(owner, isRest)) return true;
+    return false;
   }
 
   /** Whether the service is being updated, or, with `orWaits`, is going to be. */

@@ -236,6 +236,35 @@ it.each(someOf(EXCHANGES, 3))("%s that exchange addresses serve all of them thro
   expect(await served(kernel)).toEqual(await expected(...specs(1)));
 });
 
+it("addresses that move along a row of services, to a large one at its end, are served throughout", async () => {
+  const addresses = ["203.0.113.1", "203.0.113.2", "203.0.113.3"];
+  const row = (pod: string, served: readonly string[][]): Spec[] => [
+    large(pod, served[0]),
+    ...served.slice(1).map((ips, i) => ({ ...small("10.244.3.1", ips), name: `s${i}`, ips: [`10.96.0.${i + 2}`] })),
+  ];
+  const [first, then] = [
+    [[], ...addresses.map((ip) => [ip])],
+    [...addresses.map((ip) => [ip]), []],
+  ];
+  await begin(...row("10.244.1.1", first));
+  const gaps = new Set<string>();
+  afterEachWrite((lines) => {
+    for (let i = 1; i <= addresses.length; i++)
+      if (!lines.some((line) => line.startsWith(`ip services cb00710${i}11000000${LAST_PORT.toString(16)}0000`)))
+        gaps.add(addresses[i - 1]);
+  });
+  const specs = row("10.244.1.2", then);
+  // The first one releases an address, and takes none.
+  for (const spec of specs.toReversed()) put(spec);
+  proxier.flush();
+  await pass(100);
+  await proxier.sync();
+  expect([...gaps]).toEqual([]);
+  await pass(700);
+  await proxier.sync();
+  expect(await served(kernel)).toEqual(await expected(...specs));
+});
+
 describe("a large service that the kernel refuses", () => {
   let now: number;
   let refusals: Refusals;
