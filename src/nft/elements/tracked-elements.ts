@@ -87,7 +87,7 @@ export class TrackedElements implements ElementSet {
   /** Its changes in transactions. */
   readonly packing: Packing;
   readonly #verdicts: VerdictRegistry | undefined;
-  readonly #gate: ChangeGate;
+  protected readonly gate: ChangeGate;
   readonly #rows: Rows;
   /** Scratch buffers: the key to look up, and the data to put, as words. */
   readonly #key: Int32Array;
@@ -113,7 +113,7 @@ export class TrackedElements implements ElementSet {
     };
     this.#rows = new Rows(shape, onDirty, onFree);
     this.#comments = new Comments(this.#rows);
-    this.#gate = gate;
+    this.gate = gate;
     this.#verdicts = hasTargets(spec) ? verdicts : undefined;
     this.#counted = spec.counters && new CountedRows(this.#rows, this);
     this.#expiries = timed ? this.#makeExpiries(now) : undefined;
@@ -137,7 +137,7 @@ export class TrackedElements implements ElementSet {
 
   /** Ends expired elements, unless a read or a write is using the rows. */
   #sweep(): void {
-    if (!this.#gate.isHeld) this.#expiries?.sweep();
+    if (!this.gate.isHeld) this.#expiries?.sweep();
   }
 
   #end(row: number): void {
@@ -168,17 +168,17 @@ export class TrackedElements implements ElementSet {
   }
 
   put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean {
-    this.#gate.checkChangeable();
+    this.gate.checkChangeable();
     this.#sweep();
     return this.#putCommented(key, data, timeoutMs, comment);
   }
 
   replace(keys: Iterable<Uint8Array>, timeoutMs?: number, comment?: string): Promise<void> {
-    return this.#gate.holding(() => runInSlices(this.replacing(keys, timeoutMs, comment)));
+    return this.gate.holding(() => runInSlices(this.replacing(keys, timeoutMs, comment)));
   }
 
   replaceNets(nets: readonly string[]): void {
-    this.#gate.checkChangeable();
+    this.gate.checkChangeable();
     runAtOnce(this.replacing(this.netKeys(nets)));
   }
 
@@ -248,7 +248,7 @@ export class TrackedElements implements ElementSet {
   }
 
   retain(key: Uint8Array, data?: Uint8Array): boolean {
-    this.#gate.checkChangeable();
+    this.gate.checkChangeable();
     const row = this.#rowFor(key, data);
     const isNew = this.#put(row, this.#data, 0);
     this.#rows.words(row)[this.#rows.at(row) + USES]++;
@@ -270,7 +270,7 @@ export class TrackedElements implements ElementSet {
   /** Desires each element of the list, and adds `uses` to its use count. Returns how many of them are new or got other data. */
   #putList(key: Uint8Array, base: number, data: Int32Array, count: number, uses: 0 | 1): number {
     if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
-    this.#gate.checkChangeable();
+    this.gate.checkChangeable();
     const rows = this.#rows;
     this.#readHead(key);
     let changed = 0;
@@ -285,7 +285,7 @@ export class TrackedElements implements ElementSet {
   }
 
   releaseList(key: Uint8Array, base: number, count: number, deferred: boolean): void {
-    this.#gate.checkChangeable();
+    this.gate.checkChangeable();
     this.#readHead(key);
     for (let i = 0; i < count; i++) {
       const row = this.#rows.find(this.#keyAt(base + i));
@@ -305,7 +305,7 @@ export class TrackedElements implements ElementSet {
   }
 
   delete(key: Uint8Array, deferred = false): boolean {
-    this.#gate.checkChangeable();
+    this.gate.checkChangeable();
     this.#sweep();
     const row = this.#desiredRow(key);
     if (row >= 0) this.#markUndesired(row, deferred);
@@ -313,7 +313,7 @@ export class TrackedElements implements ElementSet {
   }
 
   release(key: Uint8Array, deferred = false): void {
-    this.#gate.checkChangeable();
+    this.gate.checkChangeable();
     const row = this.#desiredRow(key);
     if (row >= 0) this.#release(row, deferred);
   }
@@ -362,7 +362,7 @@ export class TrackedElements implements ElementSet {
   }
 
   desireObserved(): void {
-    this.#gate.checkChangeable();
+    this.gate.checkChangeable();
     this.#keep();
   }
 
@@ -384,7 +384,7 @@ export class TrackedElements implements ElementSet {
   }
 
   clear(): void {
-    this.#gate.checkChangeable();
+    this.gate.checkChangeable();
     this.#keepsNone ||= !this.known;
     for (let row = 0; row < this.#rows.end; row++)
       if ((this.#rows.of(row) & DESIRED) !== 0) this.#markUndesired(row, false);

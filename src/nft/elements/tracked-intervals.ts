@@ -55,6 +55,7 @@ export class TrackedIntervals extends TrackedElements {
 
   /** Throws RangeError if the range overlaps another desired one. */
   override put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number, comment?: string): boolean {
+    this.gate.checkChangeable();
     if (key.length === 0 || this.has(key)) return super.put(key, data, timeoutMs, comment);
     const ranges = this.#desired();
     this.#check(key, ranges);
@@ -68,6 +69,7 @@ export class TrackedIntervals extends TrackedElements {
   }
 
   override delete(key: Uint8Array): boolean {
+    this.gate.checkChangeable();
     this.#ranges?.delete(key);
     return super.delete(key);
   }

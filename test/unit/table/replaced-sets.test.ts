@@ -92,3 +92,18 @@ test("ranges are joined as far as they overlap or touch", async () => {
   ]);
   expect(set.keys()).toEqual(["::ffff:ffff-::1:0:0:3", "8000::/1"]);
 });
+
+test("a set of ranges refuses every change while another set is replaced, and stays as it was", async () => {
+  let now = 0;
+  const table = new Table(undefined, { family: "inet", name: "t", clock: { now: () => now } });
+  const set = table.set({ set: "networks", key: ["ipv4_addr"], interval: true, timeoutMs: 1000 });
+  set.put("192.0.2.0/24", { timeoutMs: 5000 });
+  set.put("198.51.100.0/24");
+  const replaced = table.set({ set: "other", key: ["ipv4_addr"] }).replace([]);
+  expect(() => set.put("192.0.2.9")).toThrow("cannot be changed while");
+  expect(() => set.delete("192.0.2.0/24")).toThrow("cannot be changed while");
+  await replaced;
+  now = 2000;
+  expect(() => set.put("192.0.2.9")).toThrow("192.0.2.9 overlaps 192.0.2.0/24");
+  expect(set.keys()).toEqual(["192.0.2.0/24"]);
+});
