@@ -67,7 +67,8 @@ describe.each(["inet", "arp", "bridge", "netdev"] as const)("in a table of famil
 
     const table = new Table(world.kernel, { family, name: "by-table" });
     // The page's code has no types. The library checks it at run time.
-    for (const { code } of declared) (runInThisContext(`(table) => { ${code} }`) as (table: Table) => void)(table);
+    for (const { code } of declared)
+      await (runInThisContext(`async (table) => { ${code} }`) as (table: Table) => Promise<void>)(table);
     const statements = rules.map(({ code }) => runInThisContext(`[${code}]`) as Statement[]);
     table.chain({ chain: "rules", rules: statements.map((each) => ({ statements: each })) });
     await table.apply();
