@@ -71,9 +71,10 @@ function pythonFiles(): { readonly program: string; readonly modules: readonly s
 /** The addons in packages for this platform. */
 function addonsIn(directory: string): string[] {
   const musl = (name: string): boolean => name.includes("musl");
-  return readdirSync(directory, { recursive: true, encoding: "utf8" })
-    .filter((name) => name.endsWith(".node") && !musl(name))
-    .map((name) => path.join(directory, name));
+  return readdirSync(directory, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith(".node"))
+    .map((entry) => path.join(entry.parentPath, entry.name))
+    .filter((file) => !musl(file));
 }
 
 /** As deploy/Dockerfile compiles it. */
