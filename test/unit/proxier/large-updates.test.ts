@@ -602,6 +602,29 @@ describe("one port with many endpoints", () => {
     expect(await served(kernel)).toEqual(await servedWith(50_001));
   });
 
+  it.each([1, 2])(
+    "is never served in part if the kernel refuses part %d of its deletion, and goes later",
+    async (part) => {
+      await begin(small("10.244.3.1"));
+      putMany(1);
+      proxier.flush();
+      await passInSteps(3000);
+      const refusals = refuse(kernel);
+      let parts = 0;
+      refusals.refuses = (op) =>
+        op.kind === "elements" && op.op === "delete" && /^(services|endpoints-.*)$/.test(op.set) && ++parts >= part;
+      proxier.remove("Service", "default/many");
+      proxier.flush();
+      await pass(500);
+      expect(parts).toBeGreaterThanOrEqual(part);
+      await checkServed();
+      refusals.refuses = () => false;
+      proxier.flush();
+      await passInSteps(60_000);
+      expect(await served(kernel)).toEqual(await expected(small("10.244.3.1")));
+    },
+  );
+
   it("is deleted by the next run if this one ends in between", async () => {
     await begin(small("10.244.3.1"));
     putMany(1);
