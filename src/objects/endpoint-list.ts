@@ -135,8 +135,11 @@ export class EndpointList implements Iterable<Endpoint> {
   /** The endpoints at these indices, in this order. */
   pick(indices: readonly number[] | Uint16Array | Int32Array): EndpointList {
     const count = wordsOf(this.family);
-    const words: number[] = [];
-    for (const index of indices) for (let i = 0; i < count; i++) words.push(this.words[index * count + i]);
+    // With room for all of them: pushing 100,000 words one by one takes four times as long.
+    // oxlint-disable-next-line unicorn/no-new-array
+    const words = new Array<number>(count * indices.length);
+    for (let at = 0; at < indices.length; at++)
+      for (let i = 0; i < count; i++) words[at * count + i] = this.words[indices[at] * count + i];
     const { ports, locals } = this;
     return new EndpointList(
       this.family,

@@ -14,6 +14,7 @@
  * The last lookup is by the number, which therefore still is the packet's priority after DNAT; postrouting resets it.
  */
 import { randomInt } from "node:crypto";
+import { inPieces, type Pieces } from "../base/time-slice.js";
 import { arrange, assignIndices } from "../model/balance/indices.js";
 import { endpointsOf, type ListKind } from "../model/slots.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
@@ -25,6 +26,9 @@ import { portHash } from "./names.js";
 import type { Expansion } from "./expansion.js";
 import type { ServicePortState, AffinityState } from "./service-port-state.js";
 import type { ElementSets } from "./element-sets.js";
+
+/** Endpoints read from the kernel's table between two pauses. */
+const PAUSE_AFTER = 512;
 
 export const LIST_KINDS: readonly ListKind[] = ["cluster", "local"];
 
@@ -96,6 +100,8 @@ export function expandAffinity(
  */
 export class AffinityNumbers {
   #last: number;
+  /** `AffinityState.list` of the service ports whose states are being made. */
+  readonly #reserved = new Set<number>();
 
   /** @param first random by default: otherwise a new run could reuse a number that clients remember for another endpoint. */
   constructor(
@@ -110,22 +116,33 @@ export class AffinityNumbers {
    * The state of a service port with affinity. @param taken `AffinityState.list` of the same service's other ports; this port's value
    * is added.
    */
-  order(view: ServicePortView, before: ServicePortState | undefined, taken: Set<number>): ServicePortState {
+  *order(view: ServicePortView, before: ServicePortState | undefined, taken: Set<number>): Pieces<ServicePortState> {
     const list = before?.affinity?.list ?? this.#list(view, taken);
     taken.add(list);
+    this.#reserved.add(list);
+    try {
+      return yield* this.#ordered(view, before, list);
+    } finally {
+      this.#reserved.delete(list);
+    }
+  }
+
+  *#ordered(view: ServicePortView, before: ServicePortState | undefined, list: number): Pieces<ServicePortState> {
     const inKernel = new Map<number | string, number>();
-    const order = (kind: ListKind): EndpointList =>
+    const order = (kind: ListKind): Pieces<EndpointList> =>
       before?.affinity === undefined
         ? this.#inKernel(list, kind, endpointsOf(view, kind), inKernel)
         : assignIndices(before[kind], endpointsOf(view, kind));
-    const [cluster, local] = [order("cluster"), order("local")];
+    const [cluster, local] = [yield* order("cluster"), yield* order("local")];
     const known = before?.affinity?.endpoints ?? inKernel;
     const endpoints = new Map<number | string, number>();
     for (const ordered of [cluster, local]) {
-      for (let i = 0; i < ordered.length; i++) {
-        const id = ordered.id(i);
-        if (!endpoints.has(id)) endpoints.set(id, known.get(id) ?? this.#fresh());
-      }
+      yield* inPieces(ordered.length, (from, to) => {
+        for (let i = from; i < to; i++) {
+          const id = ordered.id(i);
+          if (!endpoints.has(id)) endpoints.set(id, known.get(id) ?? this.#fresh());
+        }
+      });
     }
     return { view, cluster, local, affinity: { list, endpoints } };
   }
@@ -134,19 +151,27 @@ export class AffinityNumbers {
   #list(view: ServicePortView, taken: ReadonlySet<number>): number {
     const { stickyDraws } = this.sets;
     const free = (list: number): boolean =>
-      !taken.has(list) && LIST_KINDS.every((kind) => !stickyDraws.has(packNumbers(affinityList(kind, list), 0)));
+      !taken.has(list) &&
+      !this.#reserved.has(list) &&
+      LIST_KINDS.every((kind) => !stickyDraws.has(packNumbers(affinityList(kind, list), 0)));
     let list = portHash(view) % AFFINITY_NUMBERS;
     while (!free(list)) list = (list + 1) % AFFINITY_NUMBERS;
     return list;
   }
 
   /** The endpoints in the order of the kernel's table, which an earlier run may have written. Adds their numbers to `known`. */
-  #inKernel(list: number, kind: ListKind, desired: EndpointList, known: Map<number | string, number>): EndpointList {
+  *#inKernel(
+    list: number,
+    kind: ListKind,
+    desired: EndpointList,
+    known: Map<number | string, number>,
+  ): Pieces<EndpointList> {
     const indexOf = this.keys.finder(desired);
     const stood: number[] = [];
     for (;;) {
       const drawn = this.sets.stickyDraws.kernelValue(packNumbers(affinityList(kind, list), stood.length));
-      if (drawn === undefined) return arrange(stood, desired);
+      if (drawn === undefined) return yield* arrange(stood, desired);
+      if (stood.length % PAUSE_AFTER === 0) yield;
       const number = unpackNumber(drawn);
       const index = indexOf(this.sets[NUMBERED[kind]].kernelValue(packNumber(number)));
       stood.push(index);

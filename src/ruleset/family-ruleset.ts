@@ -338,15 +338,16 @@ export class FamilyRuleset {
     const [numbers, kernelOrder, limitChains] = [this.#affinity, this.#kernelOrder, this.#limits];
     return function* (view, former) {
       let state: ServicePortState;
-      if (view.affinitySeconds > 0) state = numbers.order(view, withAffinity[findWithAffinity(view)] ?? former, lists);
+      if (view.affinitySeconds > 0)
+        state = yield* numbers.order(view, withAffinity[findWithAffinity(view)] ?? former, lists);
       else if (isBalanced(view))
         state = yield* assignSlots(view, [...before, ...present], former, kernelOrder.stood(view));
       else {
-        const order = (kind: ListKind): EndpointList =>
+        const order = (kind: ListKind): Pieces<EndpointList> =>
           former === undefined
             ? kernelOrder.order(view, kind)
             : assigners[kind].assign(former[kind], endpointsOf(view, kind));
-        state = { view, cluster: order("cluster"), local: order("local") };
+        state = { view, cluster: yield* order("cluster"), local: yield* order("local") };
       }
       if (view.limits === undefined) return state;
       return { ...state, limits: limitChains.numbered(view, view.limits, former?.limits) };

@@ -2,6 +2,7 @@
  * The order of endpoints in the kernel's lists, which an earlier run may have written. A restart keeps it, so that no list is
  * written again.
  */
+import { inPieces, type Pieces } from "../base/time-slice.js";
 import { arrange } from "../model/balance/indices.js";
 import { endpointsOf, type ListKind, type Stood } from "../model/slots.js";
 import type { ServicePortView } from "../model/service-port-view.js";
@@ -18,7 +19,7 @@ export class KernelOrder {
   ) {}
 
   /** The endpoints of a list, in the kernel's order if it has the list. */
-  order(view: ServicePortView, kind: ListKind): EndpointList {
+  *order(view: ServicePortView, kind: ListKind): Pieces<EndpointList> {
     const desired = endpointsOf(view, kind);
     if (desired.length === 0) return desired;
     const { set, key, base } = this.#listOf(view, kind);
@@ -26,10 +27,11 @@ export class KernelOrder {
     if (set.kernelValue(key.at(base)) === undefined) return desired;
     if (set.kernelHoldsList(key.service, base, this.keys.endpoints(desired), desired.length)) return desired;
     const stood = this.stood(view)(kind);
-    return arrange(
-      Array.from({ length: desired.length }, (_, index) => stood(index)),
-      desired,
-    );
+    const indices = new Int32Array(desired.length);
+    yield* inPieces(desired.length, (from, to) => {
+      for (let i = from; i < to; i++) indices[i] = stood(i);
+    });
+    return yield* arrange(indices, desired);
   }
 
   /** Positions of the view's endpoints in the kernel's table. */

@@ -1,4 +1,4 @@
-import type { Pieces } from "../base/time-slice.js";
+import { type Pieces, runAtOnce } from "../base/time-slice.js";
 import { isSameBalance } from "../model/balance/endpoint-balance.js";
 import { indicesIn } from "../model/balance/indices.js";
 import { type BalancedView, endpointsOf, type Slots, slotsOf, type Stood } from "../model/slots.js";
@@ -46,7 +46,7 @@ function stoodIn(former: ServicePortState, view: ServicePortView): Stood {
   return (kind) => {
     const slots = former.slots?.[kind];
     if (slots === undefined) return () => -1;
-    const indices = indicesIn(endpointsOf(former.view, kind), endpointsOf(view, kind));
+    const indices = runAtOnce(indicesIn(endpointsOf(former.view, kind), endpointsOf(view, kind)));
     return (slot) => (slot < slots.length ? indices[slots[slot]] : -1);
   };
 }

@@ -2,6 +2,7 @@
  * Assigns endpoints to indices of a list. A change of the list should move as few endpoints as possible, because every move
  * takes two element operations per VIP.
  */
+import { inPieces, type Pieces } from "../../base/time-slice.js";
 import type { EndpointList } from "../../objects/endpoint-list.js";
 
 /**
@@ -12,8 +13,8 @@ import type { EndpointList } from "../../objects/endpoint-list.js";
  * @param previous the endpoints in the order of their former indices.
  * @param desired contains each endpoint once.
  */
-export function assignIndices(previous: EndpointList, desired: EndpointList): EndpointList {
-  return previous.length === 0 ? desired : arrange(indicesIn(previous, desired), desired);
+export function* assignIndices(previous: EndpointList, desired: EndpointList): Pieces<EndpointList> {
+  return previous.length === 0 ? desired : yield* arrange(yield* indicesIn(previous, desired), desired);
 }
 
 /** Like `assignIndices`, for the ports of one service in turn. Ports with the same endpoints share one order, and its memory. */
@@ -22,13 +23,13 @@ export class IndexAssigner {
   #desired: EndpointList | undefined;
   #ordered: EndpointList | undefined;
 
-  assign(previous: EndpointList, desired: EndpointList): EndpointList {
+  *assign(previous: EndpointList, desired: EndpointList): Pieces<EndpointList> {
     const { ports } = desired;
-    if (typeof ports !== "number" || previous.ports !== ports) return assignIndices(previous, desired);
+    if (typeof ports !== "number" || previous.ports !== ports) return yield* assignIndices(previous, desired);
     if (this.#ordered === undefined || !sharesAll(previous, this.#previous) || !sharesAll(desired, this.#desired)) {
       this.#previous = previous;
       this.#desired = desired;
-      this.#ordered = assignIndices(previous, desired);
+      this.#ordered = yield* assignIndices(previous, desired);
     }
     return this.#ordered.onPort(ports);
   }
@@ -40,7 +41,7 @@ function sharesAll(list: EndpointList, other: EndpointList | undefined): boolean
 }
 
 /** Like `assignIndices`. `stood` contains, by index, the position in `desired` of the former endpoint, or -1. */
-export function arrange(stood: ArrayLike<number>, desired: EndpointList): EndpointList {
+export function* arrange(stood: ArrayLike<number>, desired: EndpointList): Pieces<EndpointList> {
   let standing = 0;
   while (standing < desired.length && stood[standing] === standing) standing++;
   if (standing === desired.length) return desired;
@@ -52,24 +53,33 @@ export function arrange(stood: ArrayLike<number>, desired: EndpointList): Endpoi
     isPlaced[index] = 1;
   };
   const both = Math.min(desired.length, stood.length);
-  for (let i = 0; i < both; i++) if (stood[i] === i) place(i, i);
-  for (let i = 0; i < both; i++) place(stood[i], i);
-  for (let i = 0, other = 0; i < placed.length; i++) {
-    while (placed[i] < 0) place(other++, i);
-  }
+  yield* inPieces(both, (from, to) => {
+    for (let i = from; i < to; i++) if (stood[i] === i) place(i, i);
+  });
+  yield* inPieces(both, (from, to) => {
+    for (let i = from; i < to; i++) place(stood[i], i);
+  });
+  let other = 0;
+  yield* inPieces(placed.length, (from, to) => {
+    for (let i = from; i < to; i++) while (placed[i] < 0) place(other++, i);
+  });
   return desired.pick(placed);
 }
 
 /** The index in `desired` of each endpoint of `previous`, or -1 if it is missing. */
-export function indicesIn(previous: EndpointList, desired: EndpointList): Int32Array {
+export function* indicesIn(previous: EndpointList, desired: EndpointList): Pieces<Int32Array> {
   const indices = new Int32Array(previous.length).fill(-1);
   // Nearly all endpoints have the same index in both, so only the others need a search.
   const others = new Map<number | string, number>();
-  for (let i = 0; i < desired.length; i++) {
-    if (i < previous.length && desired.isSame(i, previous, i)) indices[i] = i;
-    else others.set(desired.id(i), i);
-  }
+  yield* inPieces(desired.length, (from, to) => {
+    for (let i = from; i < to; i++) {
+      if (i < previous.length && desired.isSame(i, previous, i)) indices[i] = i;
+      else others.set(desired.id(i), i);
+    }
+  });
   if (others.size === 0) return indices;
-  for (let i = 0; i < previous.length; i++) if (indices[i] < 0) indices[i] = others.get(previous.id(i)) ?? -1;
+  yield* inPieces(previous.length, (from, to) => {
+    for (let i = from; i < to; i++) if (indices[i] < 0) indices[i] = others.get(previous.id(i)) ?? -1;
+  });
   return indices;
 }
