@@ -256,16 +256,13 @@ export class FamilyRuleset {
       const at = find(view);
       const former = before[at] as ServicePortState | undefined;
       const state = yield* place(view, former);
-      if (isCurrent?.(view) === false) {
-        if (former !== undefined) stays[at] = 1;
-      } else if (former !== undefined && isReplacedAtOnce(former, state)) {
+      const isStill = (): boolean => isCurrent?.(view) !== false;
+      if (former !== undefined && isReplacedAtOnce(former, state) && isStill()) {
         weight += this.#exchange([state], [former]);
         present[at] = state;
         stays[at] = 1;
-      } else {
-        yield* this.#add(state, present);
-        weight += Math.min(weightOf(state), MOST_LISTED);
-      }
+      } else if (yield* this.#add(state, present, isStill)) weight += Math.min(weightOf(state), MOST_LISTED);
+      else if (former !== undefined) stays[at] = 1;
       if (weight < LEAST_PIECE && (i + 1) % MOST_PORTS > 0 && i + 1 < views.length) continue;
       yield weight;
       weight = 0;
@@ -281,8 +278,11 @@ export class FamilyRuleset {
     }
   }
 
-  /** Adds a port to `present`, with its endpoints first. Yields the number of elements after each part but the last. */
-  *#add(state: ServicePortState, present: ServicePortState[]): Generator<number, void> {
+  /**
+   * Adds a port to `present`, with its endpoints first. Yields the number of elements after each part but the last. Returns false,
+   * and adds nothing, if it is no longer current before a part.
+   */
+  *#add(state: ServicePortState, present: ServicePortState[], isCurrent: () => boolean): Generator<number, boolean> {
     const at = present.length;
     const [length, part] = [lengthOf(state), partOf(state)];
     // A map that becomes too small is written again as a whole, so this should happen while it has few elements.
@@ -292,15 +292,20 @@ export class FamilyRuleset {
         endpoints: (set, _key, _base, list) => set.plan(list.length),
       });
     let begun = 0;
-    for (; length - begun > part; begun += part) {
+    for (; length - begun > part && isCurrent(); begun += part) {
       this.#expander.expandPart(state, begun, begun + part, this.#adding);
       present[at] = { ...state, begun: begun + part };
       yield MOST_LISTED;
+    }
+    if (!isCurrent()) {
+      if (begun > 0) yield* this.#remove(present, at);
+      return false;
     }
     this.#useOwn(state);
     this.#expander.expandRest(state, begun, this.#adding);
     present[at] = state;
     if (this.#onDemand.ensure()) this.#declare();
+    return true;
   }
 
   /** Removes the port at this index of `present`, its endpoints last. The last port takes its place. Yields like `#add`. */

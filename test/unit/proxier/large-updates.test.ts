@@ -496,6 +496,8 @@ describe("a quarantined service that is updated in pieces", () => {
 
 describe("one port with many endpoints", () => {
   const ENDPOINTS = 10_000;
+  const NO_ADDRESSES: string[] = [];
+  const MANY = { name: "many", ip: "10.96.43.2", externalIPs: NO_ADDRESSES };
   /** Each element of a write deleted and added, and the elements that lead to them. */
   const MOST_ELEMENTS = 2 * 8192 + 64;
   let sizes: number[];
@@ -512,18 +514,18 @@ describe("one port with many endpoints", () => {
   });
 
   /** @param first number of the first endpoint. */
-  function putMany(first: number, to = proxier, endpoints = ENDPOINTS): void {
+  function putMany(first: number, to = proxier, endpoints = ENDPOINTS, { name, ip, externalIPs } = MANY): void {
     const ports = [{ name: "web", port: 80, protocol: "TCP" }];
     const pods = Array.from({ length: endpoints }, (_, i) => ({
       addresses: [`10.${(first + i) >> 16}.${((first + i) >> 8) & 255}.${(first + i) & 255}`],
     }));
     putObjects(
       to,
-      { metadata: { name: "many" }, spec: { clusterIP: "10.96.43.2", clusterIPs: ["10.96.43.2"], ports } },
+      { metadata: { name }, spec: { clusterIP: ip, clusterIPs: [ip], externalIPs, ports } },
       {
         apiVersion: "discovery.k8s.io/v1",
         kind: "EndpointSlice",
-        metadata: { name: "many-1", labels: { "kubernetes.io/service-name": "many" } },
+        metadata: { name: `${name}-1`, labels: { "kubernetes.io/service-name": name } },
         addressType: "IPv4",
         ports,
         endpoints: pods,
@@ -550,6 +552,35 @@ describe("one port with many endpoints", () => {
     const there = lines.filter((line) => /^ip endpoints-\d+ 0a602b02/.test(line)).length;
     expect(there).toBeGreaterThanOrEqual(drawn);
   }
+
+  it.each([1, 2])("does not take back an address that another service got after write %d", async (count) => {
+    const [few, served80] = [{ ...MANY, name: "few", ip: "10.96.43.3" }, "ip services cb0071010600000000500000"];
+    putMany(1, proxier, ENDPOINTS, { ...MANY, externalIPs: EXTERNAL });
+    putMany(90_001, proxier, 3, few);
+    proxier.synced();
+    await proxier.sync();
+    let writes = 0;
+    afterEachWrite(() => {
+      if (++writes !== count) return;
+      putMany(50_001);
+      putMany(90_001, proxier, 3, { ...few, externalIPs: EXTERNAL });
+      proxier.flush();
+    });
+    putMany(50_001, proxier, ENDPOINTS, { ...MANY, externalIPs: EXTERNAL });
+    proxier.flush();
+    await passInSteps(3000);
+    await proxier.sync();
+    expect(writes).toBeGreaterThan(4);
+    const other = new FakeKernel();
+    const one = make(other);
+    putMany(50_001, one);
+    putMany(90_001, one, 3, { ...few, externalIPs: EXTERNAL });
+    one.synced();
+    await one.sync();
+    const of = async (by: FakeKernel): Promise<string[]> =>
+      (await served(by)).filter((line) => line.startsWith(served80) || / cb007101.* 0a0[0-9a-f]{5}/.test(line));
+    expect(await of(kernel)).toEqual(await of(other));
+  });
 
   it("is created, changed, scaled and deleted in transactions of limited size, and never served in part", async () => {
     await begin(small("10.244.3.1"));
