@@ -7,7 +7,7 @@ import type { IpFamily } from "../base/ip.js";
 export interface SyncReport {
   readonly family: IpFamily;
   readonly ok: boolean;
-  /** The beginning of the error of a failed write. */
+  /** The first refused object of a failed write, with the kernel's reason. */
   readonly error?: string;
   /** Whether everything was compared with the kernel, as in the first write and after a full read. */
   readonly full: boolean;

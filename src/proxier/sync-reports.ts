@@ -5,7 +5,7 @@
 import { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
 import type { IpFamily } from "../base/ip.js";
 import { reasonOf } from "../base/unknown.js";
-import type { ApplyResult } from "../nft/engine-exports.js";
+import { type ApplyResult, describeRefusal, TableError } from "../nft/engine-exports.js";
 import type { FamilyOutcome } from "./family-proxier.js";
 import type { SyncReport, SyncWork } from "./observer.js";
 import type { ProxierContext } from "./proxier-context.js";
@@ -66,8 +66,7 @@ export class SyncReports {
     const report: SyncReport = {
       family,
       ok,
-      // Names the first refused objects; there may be as many as services.
-      ...(!ok && { error: reasonOf(outcome.error).slice(0, 400) }),
+      ...(!ok && { error: refusalOf(outcome.error) }),
       full: result?.resynced !== undefined || !this.#written.has(family),
       ms: performance.now() - started,
       settled: ok && oldest === undefined,
@@ -94,6 +93,12 @@ export class SyncReports {
     const [kernelMs, latencyMs] = [result.kernelNs / 1e6, this.context.clock.now() - since];
     this.#writes.wrote(family, { transactions, operations, bytes, ms, kernelMs, latencyMs });
   }
+}
+
+/** Describes the first refused object, because there may be as many as services. */
+function refusalOf(error: unknown): string {
+  const [first] = error instanceof TableError ? error.faulty : [];
+  return first === undefined ? reasonOf(error) : describeRefusal(first);
 }
 
 function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork {

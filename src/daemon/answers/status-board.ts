@@ -360,7 +360,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     for (const family of this.options.families) {
       const error = this.#failing.get(family);
       if (error !== undefined) {
-        const remedy = `read the log. It has the whole error, which begins: ${error}. The former rules stay active`;
+        const remedy = `read the log: it has the operation and the kernel's error (${error}). The former rules stay active`;
         yield { what: `the kernel refuses the ${FAMILY_NAMES[family]} table`, remedy };
       } else if (!this.#active.has(family)) {
         const remedy = "the log shows what is missing: the API server, the Node object, or complete manifests";
