@@ -23,8 +23,8 @@ if (file === "--remove") {
 
   const v4 = table.set({ set: "blocked4", key: ["ipv4_addr"], interval: true });
   const v6 = table.set({ set: "blocked6", key: ["ipv6_addr"], interval: true });
-  v4.replace(networks.filter((network) => !network.includes(":")));
-  v6.replace(networks.filter((network) => network.includes(":")));
+  await v4.replace(networks.filter((network) => !network.includes(":")));
+  await v6.replace(networks.filter((network) => network.includes(":")));
   table.chain({
     chain: "prerouting",
     base: { type: "filter", hook: "prerouting", priority: "raw" },
