@@ -250,7 +250,9 @@ describe("the documents", () => {
   test("its commands work in a running pod, and cleanup after its end", async () => {
     const { spec, main, pod } = await fromKustomization("kubeadm");
     const others = commands.filter((words) => !cleanup.includes(words));
-    expect(new Set(others.map((words) => words[1]))).toEqual(new Set(["preflight", "status", "services", "handover"]));
+    expect(new Set(others.map((words) => words[1]))).toEqual(
+      new Set(["--version", "preflight", "status", "services", "handover"]),
+    );
     await lives({ spec, main, pod }, async (exec) => {
       for (const words of others)
         expect([words, await exec(words)]).toEqual([words, expect.objectContaining({ code: 0 })]);
