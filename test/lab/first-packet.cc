@@ -8,8 +8,8 @@
 // socket in the client's namespace sends two datagrams to one of the destinations, receives an answer, and sends a
 // third. With TCP, the first time is that of the handshake, and the others are those of bytes in the open connection,
 // before and after an answer. The destinations are consecutive addresses, drawn at random. A veth hands packets on
-// within the send itself, so no scheduler is between the two ends. IPv4 addresses are mapped to IPv6. Prints one line of JSON: for each path and each of
-// the three moments the quantiles of the time in ns, and the number of lost packets.
+// within the send itself, so no scheduler is between the two ends. IPv4 addresses are mapped to IPv6. Prints one line
+// of JSON: for each path and each of the three moments the quantiles of the time in ns, and the number of lost packets.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
