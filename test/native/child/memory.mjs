@@ -1,6 +1,6 @@
 /**
- * Commits half a million elements and reads them back. Prints how far resident memory rose above its former size, at its peak, and for which
- * part of its own processor time the main thread held the event loop at once.
+ * Commits half a million elements and reads them back. Prints how far resident memory rose above its former size, at its peak. Also prints
+ * the longest time for which the main thread held the event loop, as a part of its processor time.
  */
 import { writeFileSync } from "node:fs";
 import { performance } from "node:perf_hooks";
