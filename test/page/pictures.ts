@@ -133,9 +133,9 @@ async function photographPage(options: Offer & { readonly file: string }): Promi
       await browser.exposeStream();
       await show(browser, packet);
       const about = await browser.text("#about");
-      // Without its stream, the page keeps the text.
+      // Without its stream and its timers, which show how long ago something was, the page keeps the text.
       await browser.evaluate(
-        `window.pageSource.close(); document.querySelector("#about").innerText = ${JSON.stringify(withoutLocalVersion(about))}`,
+        `window.pageSource.close(); for (let id = setTimeout(() => {}); id > 0; id--) clearTimeout(id); document.querySelector("#about").innerText = ${JSON.stringify(withoutLocalVersion(about))}`,
       );
       writeFileSync(file, await completePicture(browser));
       return versionIn(about);
