@@ -3,7 +3,7 @@ import { readdirSync } from "node:fs";
 import path from "node:path";
 import { mustRun } from "../../test/lab/debian.ts";
 
-/** What `kubectl apply -k`, Prometheus and Grafana read, relative to deploy/. */
+/** The files that `kubectl apply -k`, Prometheus and Grafana read, relative to deploy/. */
 const MANIFESTS = ["canary", "kubeadm", "kubernetes", "preflight", "monitoring", "chart/monitoring"];
 
 /** @param seconds the time of all files in the archive, since 1970 */

@@ -533,6 +533,13 @@ describe("one port with many endpoints", () => {
     );
   }
 
+  async function beginWithMany(): Promise<void> {
+    await begin(small("10.244.3.1"));
+    putMany(1);
+    proxier.flush();
+    await passInSteps(3000);
+  }
+
   async function servedWith(first: number, endpoints = ENDPOINTS): Promise<string[]> {
     const other = new FakeKernel();
     const one = make(other);
@@ -612,10 +619,7 @@ describe("one port with many endpoints", () => {
   });
 
   it.each([1, 2])("is as before if the kernel refuses part %d, and complete after a retry", async (part) => {
-    await begin(small("10.244.3.1"));
-    putMany(1);
-    proxier.flush();
-    await passInSteps(3000);
+    await beginWithMany();
     const refusals = refuse(kernel);
     let parts = 0;
     refusals.refuses = (op) => op.kind === "elements" && op.set.startsWith("endpoints-") && ++parts >= part;
@@ -636,10 +640,7 @@ describe("one port with many endpoints", () => {
   it.each([1, 2])(
     "is never served in part if the kernel refuses part %d of its deletion, and goes later",
     async (part) => {
-      await begin(small("10.244.3.1"));
-      putMany(1);
-      proxier.flush();
-      await passInSteps(3000);
+      await beginWithMany();
       const refusals = refuse(kernel);
       let parts = 0;
       refusals.refuses = (op) =>
@@ -657,10 +658,7 @@ describe("one port with many endpoints", () => {
   );
 
   it("is deleted by the next run if this one ends in between", async () => {
-    await begin(small("10.244.3.1"));
-    putMany(1);
-    proxier.flush();
-    await passInSteps(3000);
+    await beginWithMany();
     const before = sizes.length;
     proxier.remove("Service", "default/many");
     proxier.flush();
